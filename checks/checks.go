@@ -1,0 +1,78 @@
+// Package checks runs opinions over a candidate after-state. A check knows
+// neither the live tree nor the decision: it reports findings and how complete
+// they are. What follows from them is checks/policy.
+package checks
+
+import (
+	"context"
+	"time"
+
+	"github.com/aspengine/asp/worktree"
+)
+
+// Status is how a check ended.
+type Status uint8
+
+// The statuses. Only Passed and Failed are complete answers; everything else
+// makes a required check indeterminate.
+const (
+	StatusInvalid Status = iota
+	Passed
+	Failed      // complete, with at least one gating finding
+	TimedOut    // its own time limit
+	Crashed     // killed by a signal
+	Unavailable // could not be started (missing program, sandbox refused)
+	Incomplete  // ended, but left processes behind or its output was cut in a way that matters
+	Cancelled   // by the caller
+	Stale       // the tree moved under it and re-runs are used up
+)
+
+// Isolation is the assurance mode that the run of a check established, by
+// probe, never by configuration.
+type Isolation uint8
+
+// The modes, weakest first.
+const (
+	Advisory Isolation = iota
+	Gated
+	MediatedWrite
+	Isolated
+)
+
+func (i Isolation) String() string {
+	return [...]string{"advisory", "gated", "mediated-write", "isolated"}[i]
+}
+
+// Finding is one complaint of a check.
+type Finding struct {
+	Code     string // under the check's source, e.g. command/NAME:exit
+	Message  string // bounded, foreign text
+	Path     string // "" when the whole tree is meant
+	Line     int    // 1-based, 0 when unknown
+	NextStep string
+}
+
+// Result is what one check said, once.
+type Result struct {
+	Name      string // source, e.g. "command/vet"
+	Status    Status
+	Findings  []Finding
+	ExitCode  int
+	Output    []byte // bounded; the tail is kept
+	Truncated bool
+	Started   time.Time
+	Elapsed   time.Duration
+	Isolation Isolation
+	Evidence  string   // one sentence: what was enforced and proven
+	Env       []string // ignored (environment) paths visible to the check, for the receipt
+	Detail    string   // why not Passed, for people
+}
+
+// Check is one opinion.
+type Check interface {
+	// Name is the coverage source.
+	Name() string
+	// Run looks at the candidate. An error means that we could not tell and
+	// says why; a complaint is a Result.
+	Run(ctx context.Context, c *worktree.Candidate) (Result, error)
+}

@@ -1,0 +1,98 @@
+package snapshot
+
+import (
+	"context"
+
+	"github.com/aspengine/asp/internal/vfs"
+)
+
+// FileMode is the part of a mode that a baseline records: git's view of it.
+type FileMode uint32
+
+// The modes, with git's numbers.
+const (
+	ModeRegular    FileMode = 0o100644
+	ModeExecutable FileMode = 0o100755
+	ModeSymlink    FileMode = 0o120000
+	ModeGitlink    FileMode = 0o160000
+)
+
+// Effect is what a transaction leaves at one path: gone (Gone), or bytes with a
+// mode. Open gives the after-bytes; it may be called more than once.
+type Effect struct {
+	Path   Path
+	Gone   bool
+	Digest Digest
+	Size   int64
+	Mode   FileMode
+	Open   func() (ReadCloser, error)
+}
+
+// ReadCloser is io.ReadCloser, named here to keep the import list short.
+type ReadCloser interface {
+	Read(p []byte) (int, error)
+	Close() error
+}
+
+// StampOptions choose how a stamp is taken. The zero value trusts stat data
+// that cannot be racy; Content reads and hashes every file.
+type StampOptions struct {
+	Content bool
+}
+
+// OverlayEntry is one path that differs from the revision.
+type OverlayEntry struct {
+	Path   string // raw bytes of the name; may be no valid Path
+	Gone   bool
+	Mode   FileMode
+	Digest Digest // zero when Gone or when Note is set
+	Note   string // "fifo", "socket", "device", "unreadable", "submodule": never opened
+	Ref    string // for submodules: commit and dirty digest of the inner repository
+}
+
+// Stamp is one look at the whole workspace.
+type Stamp struct {
+	Baseline Baseline
+	Overlay  []OverlayEntry // sorted by Path; outside git: all files
+	Files    int            // names looked at
+	Hashed   int            // files whose content was read
+	// Notes are facts a person should know (unreadable file, fallback taken).
+	Notes []string
+}
+
+// PathInfo is what the repository says of one path.
+type PathInfo struct {
+	Tracked      bool   // in the index
+	Ignored      bool   // untracked and ignored
+	SkipWorktree bool   // sparse: in the index, not checked out
+	InSubmodule  bool   // inside a submodule or nested repository
+	Filter       string // name of a configured content filter ("lfs"), "" for none
+}
+
+// Workspace is an opened workspace: a git work tree (snapshot/gitbase) or a
+// plain directory (OpenPlain). Safe for concurrent use. It reads only.
+type Workspace interface {
+	// Root is the absolute path of the work tree.
+	Root() string
+	// Git tells whether it is a git work tree.
+	Git() bool
+	// LockDir is the directory whose descriptor carries the workspace lock:
+	// the git directory of this work tree, or the root.
+	LockDir() string
+	// TxDir is where journal and staged files live: <git dir>/asp, or
+	// <root>/.asp/tx. It exists only while a transaction is open.
+	TxDir() string
+	// Protected lists the directories that no plan may touch or enter, by
+	// identity: git directory, common directory, …
+	Protected() []vfs.Stat
+	// Stamp looks at the whole workspace.
+	Stamp(ctx context.Context, o StampOptions) (*Stamp, error)
+	// After returns the baseline that the workspace would have if the effects
+	// were applied to the state that s saw.
+	After(ctx context.Context, s *Stamp, effects []Effect) (Baseline, error)
+	// PathInfo looks up paths in index, ignore rules and attributes as they
+	// are now; the result is in the order of paths.
+	PathInfo(ctx context.Context, paths []Path) ([]PathInfo, error)
+	// Close writes back the stat cache and releases handles.
+	Close() error
+}
