@@ -1,0 +1,276 @@
+package vfs
+
+import (
+	"io"
+	"io/fs"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// osFile is a descriptor of a regular file. dir and name are for messages only.
+type osFile struct {
+	handle
+	dir, name string
+}
+
+func newFile(fd int, dir, name string) *osFile {
+	f := &osFile{dir: dir, name: name}
+	f.fd = fd
+	return f
+}
+
+// do runs one system call, repeated while interrupted.
+func (f *osFile) do(op string, call func(fd int) error) error {
+	fd, err := f.use()
+	if err == nil {
+		err = retry(func() error { return call(fd) })
+		_ = f.release() // an error of a close that had to wait for us is nobody's
+	}
+	if err != nil {
+		return &fs.PathError{Op: op, Path: f.dir + "/" + f.name, Err: err}
+	}
+	return nil
+}
+
+func (f *osFile) Read(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	err = f.do("read", func(fd int) (err error) { n, err = unix.Read(fd, p); return })
+	if err != nil {
+		return 0, err
+	}
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
+	done := 0
+	for done < len(p) {
+		var n int
+		err := f.do("read", func(fd int) (err error) { n, err = unix.Pread(fd, p[done:], off+int64(done)); return })
+		if err != nil {
+			return done, err
+		}
+		if n == 0 {
+			return done, io.EOF
+		}
+		done += n
+	}
+	return done, nil
+}
+
+func (f *osFile) Write(p []byte) (int, error) {
+	done := 0
+	for done < len(p) {
+		var n int
+		err := f.do("write", func(fd int) (err error) { n, err = unix.Write(fd, p[done:]); return })
+		if err != nil {
+			return done, err
+		}
+		if n == 0 {
+			return done, io.ErrShortWrite
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// ReadFrom copies all of r, inside the kernel where r is a file: such a copy
+// shares blocks on file systems that can (xfs, btrfs).
+func (f *osFile) ReadFrom(r io.Reader) (int64, error) {
+	src, limit := r, int64(-1)
+	lr, limited := r.(*io.LimitedReader)
+	if limited {
+		src, limit = lr.R, max(lr.N, 0)
+	}
+	done, err := f.copyRange(src, limit)
+	if limited {
+		lr.N -= done
+	}
+	if err != nil {
+		return done, err
+	}
+	// Whatever is left, if only the end of the file: files of /proc end at once
+	// for copy_file_range and have content all the same. The wrapper hides this
+	// method from io.Copy.
+	n, err := io.Copy(struct{ io.Writer }{f}, r)
+	return done + n, err
+}
+
+// copyRange moves up to limit bytes (all if negative) with copy_file_range from
+// the read position of src. It stops without an error where the kernel cannot
+// do it; both positions then stand behind what was copied.
+func (f *osFile) copyRange(src io.Reader, limit int64) (int64, error) {
+	with := sourceFd(src)
+	if with == nil {
+		return 0, nil
+	}
+	var done int64
+	for limit < 0 || done < limit {
+		chunk := int64(1 << 30)
+		if limit >= 0 {
+			chunk = min(chunk, limit-done)
+		}
+		var n int
+		err := f.do("copy", func(fd int) (err error) {
+			werr := with(func(from int) { n, err = unix.CopyFileRange(from, nil, fd, nil, int(chunk), 0) })
+			if werr != nil {
+				return werr
+			}
+			return err
+		})
+		if err != nil {
+			switch errno, _ := err.(*fs.PathError).Err.(unix.Errno); errno {
+			case unix.ENOSPC, unix.EDQUOT, unix.EFBIG:
+				return done, err
+			}
+			// Cannot, or a real error that the plain copy will meet and report.
+			return done, nil
+		}
+		if n == 0 {
+			return done, nil
+		}
+		done += int64(n)
+	}
+	return done, nil
+}
+
+// sourceFd returns a way to run a call with the descriptor of r, nil if it has none.
+func sourceFd(r io.Reader) func(func(fd int)) error {
+	switch s := r.(type) {
+	case *osFile:
+		return func(call func(fd int)) error {
+			fd, err := s.use()
+			if err != nil {
+				return err
+			}
+			call(fd)
+			return s.release()
+		}
+	case syscall.Conn: // *os.File, also in the wrapping that its WriteTo puts around it
+		raw, err := s.SyscallConn()
+		if err != nil {
+			return nil
+		}
+		return func(call func(fd int)) error {
+			return raw.Control(func(fd uintptr) { call(int(fd)) })
+		}
+	}
+	return nil
+}
+
+func (f *osFile) Stat() (s Stat, err error) {
+	err = f.do("stat", func(fd int) (err error) { s, err = statAt(fd, ""); return })
+	return s, err
+}
+
+func (f *osFile) Truncate(size int64) error {
+	return f.do("truncate", func(fd int) error { return unix.Ftruncate(fd, size) })
+}
+
+func (f *osFile) Chmod(perm uint32) error {
+	return f.do("chmod", func(fd int) error { return unix.Fchmod(fd, perm&0o7777) })
+}
+
+func (f *osFile) Chown(uid, gid uint32) error {
+	return f.do("chown", func(fd int) error { return unix.Fchown(fd, int(uid), int(gid)) })
+}
+
+func (f *osFile) SetMtime(ns int64) error {
+	times := [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(ns)}
+	return f.do("set time of", func(fd int) error {
+		// The form with a null path, which works on the descriptor itself, has
+		// no wrapper in x/sys; the other forms need /proc or a newer kernel.
+		_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0)
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
+}
+
+// Xattrs returns nil when there are none.
+func (f *osFile) Xattrs() (out map[string][]byte, err error) {
+	err = f.do("list attributes of", func(fd int) error {
+		out = nil
+		names, err := grow(func(b []byte) (int, error) { return unix.Flistxattr(fd, b) })
+		if err == unix.ENOTSUP {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for name := range strings.SplitSeq(string(names), "\x00") {
+			if name == "" {
+				continue
+			}
+			value, err := grow(func(b []byte) (int, error) { return unix.Fgetxattr(fd, name, b) })
+			switch err {
+			case nil:
+				if out == nil {
+					out = make(map[string][]byte)
+				}
+				out[name] = value
+			case unix.ENODATA, unix.ENOTSUP, unix.EPERM, unix.EACCES:
+				// Gone since, or not ours to read.
+			default:
+				return err
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// grow calls a function that fills a buffer, with larger buffers while it
+// answers ERANGE. The first guess asks only for the size: most files have no
+// attribute, and that answer costs no buffer.
+func grow(fill func([]byte) (int, error)) ([]byte, error) {
+	for {
+		n, err := fill(nil)
+		if err != nil || n == 0 {
+			return []byte{}, err
+		}
+		b := make([]byte, n)
+		n, err = fill(b)
+		if err == unix.ERANGE {
+			continue // it grew in between
+		}
+		if err != nil {
+			return nil, err
+		}
+		return b[:n], nil
+	}
+}
+
+func (f *osFile) SetXattr(name string, value []byte) error {
+	return f.do("set attribute of", func(fd int) error { return unix.Fsetxattr(fd, name, value, 0) })
+}
+
+func (f *osFile) Sync() error {
+	return f.do("sync", unix.Fdatasync)
+}
+
+func (f *osFile) StartWriteback() error {
+	err := f.do("start writeback of", func(fd int) error {
+		err := unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+		if err == unix.ENOSYS {
+			return nil // a hint
+		}
+		return err
+	})
+	return err
+}
+
+func (f *osFile) Close() error {
+	if err := f.handle.Close(); err != nil {
+		return &fs.PathError{Op: "close", Path: f.dir + "/" + f.name, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package vfs
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// openAt is openat with EINTR retried.
+func openAt(fd int, name string, flags int, perm uint32) (out int, err error) {
+	err = retry(func() (err error) { out, err = unix.Openat(fd, name, flags, perm); return })
+	return out, err
+}
+
+// resolve keeps a walk below its start and off every link, magic ones of /proc
+// included. Mounts may be crossed.
+const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+
+// openBeneath opens the directory at the checked path below fd, in one system
+// call where the kernel has openat2. A link anywhere gives ELOOP.
+func (s *shared) openBeneath(fd int, path string) (int, error) {
+	if s.componentWalk.Load() {
+		return walk(fd, path)
+	}
+	how := unix.OpenHow{Flags: dirFlags, Resolve: resolve}
+	var out int
+	var err error
+	// EAGAIN means that a rename or mount elsewhere made the kernel unsure; the
+	// bound keeps a busy neighbour from holding us here for ever.
+	for range 32 {
+		err = retry(func() (err error) { out, err = unix.Openat2(fd, path, &how); return })
+		if err != unix.EAGAIN {
+			break
+		}
+	}
+	switch err {
+	case nil:
+		return out, nil
+	case unix.ENOSYS:
+		s.componentWalk.Store(true)
+		return walk(fd, path)
+	case unix.EPERM, unix.EAGAIN:
+		// EPERM may be a system call filter or the answer; the walk tells.
+		return walk(fd, path)
+	}
+	return -1, err
+}
+
+// walk opens path component by component. It gives the same answers as openat2
+// except that a directory moved away under it may be left from where it went:
+// every step is still a name below the step before, never a link, never "..".
+func walk(fd int, path string) (int, error) {
+	at := fd
+	for {
+		name, rest, more := strings.Cut(path, "/")
+		next, err := openAt(at, name, dirFlags|unix.O_NOFOLLOW, 0)
+		if err == unix.ENOTDIR {
+			// With O_DIRECTORY the kernel says ENOTDIR of a link too.
+			if st, serr := statAt(at, name); serr == nil && st.Kind == KindSymlink {
+				err = unix.ELOOP
+			}
+		}
+		if at != fd {
+			_ = unix.Close(at)
+		}
+		if err != nil {
+			return -1, err
+		}
+		if !more {
+			return next, nil
+		}
+		at, path = next, rest
+	}
+}
