@@ -25,16 +25,19 @@ type Image struct {
 	UmaskApplies bool
 	// Stat is what admission saw at a before-image (identity, owner, times).
 	Stat vfs.Stat
-	// Open gives the bytes of an after-image; may be called more than once.
-	// nil for before-images and moves.
+	// Open gives the bytes of an after-image (the target text of a symlink); may
+	// be called more than once, from several goroutines. nil for before-images,
+	// pure moves and changes of the mode alone, whose bytes are those on disk.
 	Open func() (io.ReadCloser, error)
 }
 
 // Change is one path's way from before to after. Before nil: the path must be
 // absent. After nil: the path will be absent. Both set: the content, the mode
-// or both change. From set (with Before nil and After set): the inode at From
-// is moved here unchanged, and From itself has a Change whose After is nil and
-// MovedTo is set.
+// or both change; owner, ACL and extended attributes stay those of the file.
+// From set (with Before nil and After set): the inode at From is moved here
+// unchanged, and From itself has a Change whose After is nil and MovedTo is
+// set. From with After.Open or another After.Perm: a new file here that takes
+// owner, ACL and extended attributes from the one at From, which is deleted.
 type Change struct {
 	Path    snapshot.Path
 	Before  *Image
