@@ -1,0 +1,46 @@
+package lock
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// startTime reads field 22 of /proc/PID/stat. The second field, the name, is
+// in parentheses and may hold anything, so counting starts after the last one.
+func startTime(pid int) (uint64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return 0, errors.New("read process start time: no name field")
+	}
+	fields := bytes.Fields(b[i+1:]) // starts at field 3
+	if len(fields) < 20 {
+		return 0, errors.New("read process start time: too few fields")
+	}
+	return strconv.ParseUint(string(fields[19]), 10, 64)
+}
+
+func flockFd(fd uintptr) error {
+	for {
+		err := unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return ErrBusy
+		default:
+			return err
+		}
+	}
+}
+
+func funlockFd(fd uintptr) error { return unix.Flock(int(fd), unix.LOCK_UN) }
