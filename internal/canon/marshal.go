@@ -1,0 +1,144 @@
+package canon
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+)
+
+// Marshal returns the canonical form of a Go value; see From.
+func Marshal(v any) ([]byte, error) {
+	t, err := From(v)
+	if err != nil {
+		return nil, err
+	}
+	return t.Append(nil), nil
+}
+
+// From builds the Value of a Go value made of structs, slices, maps with string
+// keys, pointers, strings, booleans, integers, floats and Values. Struct
+// fields need a json tag ("-" leaves one out, omitempty leaves out the empty
+// value, omitzero the zero one); a field without a tag is an error, so that
+// nothing reaches the wire by accident. Unlike in encoding/json a nil slice is
+// [] and a nil map is {}: required arrays stay arrays. A nil pointer and an
+// invalid Value are null. Strings that are not valid UTF-8, and floats that are
+// not finite, are errors.
+func From(v any) (Value, error) {
+	return from(reflect.ValueOf(v))
+}
+
+func from(r reflect.Value) (Value, error) {
+	if !r.IsValid() {
+		return NullOf(), nil
+	}
+	if t, ok := r.Interface().(Value); ok {
+		if t.kind == Invalid {
+			return NullOf(), nil
+		}
+		return t, nil
+	}
+	switch r.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if r.IsNil() {
+			return NullOf(), nil
+		}
+		return from(r.Elem())
+	case reflect.Bool:
+		return BoolOf(r.Bool()), nil
+	case reflect.String:
+		if !utf8.ValidString(r.String()) {
+			return Value{}, fmt.Errorf("write JSON: string %.200q is not valid UTF-8", r.String())
+		}
+		return StringOf(r.String()), nil
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return IntOf(r.Int()), nil
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return Value{kind: Number, s: fmt.Sprint(r.Uint())}, nil
+	case reflect.Float32, reflect.Float64:
+		f := r.Float()
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return Value{}, fmt.Errorf("write JSON: number %v has no JSON form", f)
+		}
+		return Value{kind: Number, s: string(appendFloat(nil, f))}, nil
+	case reflect.Slice, reflect.Array:
+		c := &children{items: make([]Value, r.Len())}
+		for i := range c.items {
+			e, err := from(r.Index(i))
+			if err != nil {
+				return Value{}, err
+			}
+			c.items[i] = e
+		}
+		return Value{kind: Array, sub: c}, nil
+	case reflect.Map:
+		return fromMap(r)
+	case reflect.Struct:
+		return fromStruct(r)
+	}
+	return Value{}, fmt.Errorf("write JSON: type %s has no JSON form", r.Type())
+}
+
+func fromMap(r reflect.Value) (Value, error) {
+	if r.Type().Key().Kind() != reflect.String {
+		return Value{}, fmt.Errorf("write JSON: type %s has no JSON form", r.Type())
+	}
+	c := &children{}
+	for it := r.MapRange(); it.Next(); {
+		e, err := from(it.Value())
+		if err != nil {
+			return Value{}, err
+		}
+		if !utf8.ValidString(it.Key().String()) {
+			return Value{}, fmt.Errorf("write JSON: key %.200q is not valid UTF-8", it.Key().String())
+		}
+		c.keys, c.items = append(c.keys, it.Key().String()), append(c.items, e)
+	}
+	// Sorted here, because the order of a map must not show anywhere.
+	sorted := &children{}
+	for _, i := range sortedKeys(c.keys) {
+		sorted.keys, sorted.items = append(sorted.keys, c.keys[i]), append(sorted.items, c.items[i])
+	}
+	return Value{kind: Object, sub: sorted}, nil
+}
+
+func fromStruct(r reflect.Value) (Value, error) {
+	c := &children{}
+	t := r.Type()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		tag, ok := f.Tag.Lookup("json")
+		if !ok {
+			return Value{}, fmt.Errorf("write JSON: field %s of %s has no json tag", f.Name, t)
+		}
+		name, options, _ := strings.Cut(tag, ",")
+		if name == "-" {
+			continue
+		}
+		v := r.Field(i)
+		if strings.Contains(options, "omitempty") && empty(v) || strings.Contains(options, "omitzero") && v.IsZero() {
+			continue
+		}
+		e, err := from(v)
+		if err != nil {
+			return Value{}, err
+		}
+		c.keys, c.items = append(c.keys, name), append(c.items, e)
+	}
+	return Value{kind: Object, sub: c}, nil
+}
+
+func empty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map, reflect.String:
+		return v.Len() == 0
+	case reflect.Struct:
+		t, ok := v.Interface().(Value)
+		return ok && t.kind == Invalid
+	}
+	return v.IsZero()
+}
