@@ -1,6 +1,10 @@
 // Package checks runs opinions over a candidate after-state. A check knows
 // neither the live tree nor the decision: it reports findings and how complete
 // they are. What follows from them is checks/policy.
+//
+// Every run of a check gets a candidate of its own, so that its writes reach
+// neither another check nor the bytes that are published. After every run the
+// live tree is looked at again: a verdict over a tree that moved is void.
 package checks
 
 import (
@@ -12,6 +16,15 @@ import (
 
 // Status is how a check ended.
 type Status uint8
+
+// String returns the status in one word.
+func (s Status) String() string {
+	words := [...]string{"invalid", "passed", "failed", "timed-out", "crashed", "unavailable", "incomplete", "cancelled", "stale"}
+	if int(s) >= len(words) {
+		return words[0]
+	}
+	return words[s]
+}
 
 // The statuses. Only Passed and Failed are complete answers; everything else
 // makes a required check indeterminate.
@@ -39,8 +52,19 @@ const (
 	Isolated
 )
 
+// String returns the contract's word.
 func (i Isolation) String() string {
-	return [...]string{"advisory", "gated", "mediated-write", "isolated"}[i]
+	switch i {
+	case Advisory:
+		return "advisory"
+	case Gated:
+		return "gated"
+	case MediatedWrite:
+		return "mediated-write"
+	case Isolated:
+		return "isolated"
+	}
+	return "invalid"
 }
 
 // Finding is one complaint of a check.
@@ -66,6 +90,11 @@ type Result struct {
 	Evidence  string   // one sentence: what was enforced and proven
 	Env       []string // ignored (environment) paths visible to the check, for the receipt
 	Detail    string   // why not Passed, for people
+	// DirectWrite: the check could have written to the live tree.
+	DirectWrite bool
+	Method      worktree.Method // how the candidate was made
+	Runs        int             // how often the check ran, 1 to 3
+	Notes       []string        // facts about the candidate: fallbacks, files left out
 }
 
 // Check is one opinion.

@@ -1,0 +1,197 @@
+// Package sandbox starts one command inside namespaces of its own and kills all
+// of it. It knows nothing of plans, repositories or decisions: a Spec is plain
+// data, the answer is a Result and the Boundary that this very launch proved.
+//
+// What a launch with namespaces gives: a user, mount, pid, ipc, uts and (unless
+// Spec.Network) network namespace; the declared mounts; everything else of the
+// file system read-only, without devices and set-id programs; an own /proc and
+// /dev; no capability, no_new_privs, no descriptor but 0 to 2, an environment
+// that is exactly Spec.Env. The identity inside is the caller's own uid and gid,
+// mapped one to one and nothing else mapped: git's ownership check, programs
+// that refuse to run as root, and files made in the scratch tree all behave as
+// they do outside. (A map to root inside was rejected: it makes an ordinary
+// user's tests run as "root", which changes what many of them do.)
+//
+// What it never does: claim a level from configuration. Before the command runs,
+// a probe inside the same sandbox, with the same credentials, tries to write
+// where the protected directories are; the parent then looks where the marker
+// landed. Only that answer makes MediatedWrite. Isolated is not claimed at all:
+// reads and system calls are not restricted here.
+//
+// Known limits: sockets with a path outside the hidden directories can still be
+// connected to; memory is not limited; over a tree owned by somebody else even
+// root's command can only read, because it holds no capability.
+//
+// Any program that calls Run or Probe must call ChildMain first thing in main:
+// the child half is the same executable, started again.
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Level is how well the protected directories were kept from the command.
+type Level uint8
+
+// The levels, weakest first.
+const (
+	LevelInvalid Level = iota
+	// Advisory: the command ran with the caller's rights; nothing was prevented.
+	Advisory
+	// Gated: the namespaces and read-only mounts were set up without an error,
+	// but the probe could not establish where a write would land.
+	Gated
+	// MediatedWrite: a probe from inside this launch proved that writes do not
+	// reach the protected directories.
+	MediatedWrite
+	// Isolated is never reported yet; asking for it is ErrUnsupported.
+	Isolated
+)
+
+// String returns the contract's word.
+func (l Level) String() string {
+	switch l {
+	case Advisory:
+		return "advisory"
+	case Gated:
+		return "gated"
+	case MediatedWrite:
+		return "mediated-write"
+	case Isolated:
+		return "isolated"
+	}
+	return "invalid"
+}
+
+// ErrUnsupported answers a Spec that asks for more than this machine can give.
+// Nothing of the command was started.
+var ErrUnsupported = errors.New("sandbox: not available here")
+
+// UnsupportedError says what was missing. It is ErrUnsupported for errors.Is.
+type UnsupportedError struct {
+	Require Level
+	Reason  string
+	Err     error // cause, may be nil
+}
+
+func (e *UnsupportedError) Error() string {
+	s := fmt.Sprintf("start sandbox with level %s: %s", e.Require, e.Reason)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Is makes errors.Is(err, ErrUnsupported) true.
+func (e *UnsupportedError) Is(t error) bool { return t == ErrUnsupported }
+
+// Unwrap returns the cause.
+func (e *UnsupportedError) Unwrap() error { return e.Err }
+
+// MountKind says what a Mount is.
+type MountKind uint8
+
+// The kinds of mounts.
+const (
+	MountInvalid MountKind = iota
+	MountOverlay           // Lower below, Upper and Work private: writes go to Upper
+	MountBindRO            // Source with everything mounted in it, read-only
+	MountBindRW            // Source alone, writable
+	MountTmpfs             // empty, writable, in memory
+)
+
+// Mount is one declared mount. All paths are absolute and clean. Target is
+// where the command sees it; a missing target is made only inside a hidden
+// directory or another declared mount. Sources are opened before anything is
+// hidden, so they may lie inside hidden directories.
+type Mount struct {
+	Kind   MountKind
+	Target string
+	Source string // bind mounts
+	Lower  string // overlay
+	Upper  string // overlay; same file system as Work, empty or prepared
+	Work   string // overlay; empty
+}
+
+// Protect names a live directory that must be out of reach. Inside, its path
+// either cannot be written, or is a declared mount whose bytes land in Lands.
+type Protect struct {
+	Path  string
+	Lands string // directory outside where a file made at Path appears; "" when Path must be read-only
+}
+
+// Limits bound a run. Zero means the default.
+type Limits struct {
+	Wall      time.Duration // wall clock; default 10 minutes. At its end everything is killed
+	Output    int           // bytes kept of each stream, half head, half tail; default 64 KiB
+	Files     uint64        // open descriptors per process; default 4096, never above the inherited limit
+	Processes uint64        // processes of this user in this sandbox, best effort; default none
+	Grace     time.Duration // how long processes may outlive the main one before they count as left over; default 500 ms
+}
+
+const (
+	defaultWall   = 10 * time.Minute
+	defaultOutput = 64 << 10
+	defaultFiles  = 4096
+	defaultGrace  = 500 * time.Millisecond
+)
+
+func (l Limits) withDefaults() Limits {
+	if l.Wall <= 0 {
+		l.Wall = defaultWall
+	}
+	if l.Output <= 0 {
+		l.Output = defaultOutput
+	}
+	if l.Files == 0 {
+		l.Files = defaultFiles
+	}
+	if l.Grace <= 0 {
+		l.Grace = defaultGrace
+	}
+	return l
+}
+
+// Spec describes one launch. It is plain data and is not kept.
+type Spec struct {
+	Argv    []string          // Argv[0] is looked up in Env["PATH"] inside the sandbox unless it holds a slash
+	Dir     string            // working directory as seen inside
+	Env     map[string]string // the whole environment
+	Mounts  []Mount           // in any order; mounted shallow first
+	Hide    []string          // directories replaced by an empty read-only one; missing ones are ignored
+	Protect []Protect
+	Require Level // Advisory is the contract's "none"; the zero value is refused
+	Network bool  // keep the host's network; false gives a loopback that is up and nothing else
+	Limits  Limits
+	// MergeOutput sends both streams to Result.Stdout, in the order written.
+	MergeOutput bool
+}
+
+// Boundary is what one launch established.
+type Boundary struct {
+	Level       Level
+	DirectWrite bool   // the command could write to a protected directory
+	Namespaces  bool   // own user, mount, pid, ipc and uts namespaces
+	NetworkOff  bool   // own network namespace
+	Evidence    string // one sentence for the receipt
+}
+
+// Result is how a run ended. All processes of the run are dead and all output
+// is read when it is returned, except as Evidence says for launches without
+// namespaces.
+type Result struct {
+	Started    bool   // the program was executed
+	StartError string // why not, when Started is false
+	ExitCode   int    // of the main process; -1 when a signal ended it
+	Signal     string // the signal's name, "" when it exited
+	TimedOut   bool   // Limits.Wall ended it
+	Cancelled  bool   // the context ended it
+	Leftovers  []string
+	Stdout     []byte
+	Stderr     []byte
+	Truncated  bool // a stream was longer than Limits.Output
+	Elapsed    time.Duration
+	Boundary   Boundary
+}
