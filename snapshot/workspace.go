@@ -58,6 +58,8 @@ type Stamp struct {
 	Hashed   int            // files whose content was read
 	// Notes are facts a person should know (unreadable file, fallback taken).
 	Notes []string
+	// State is what the workspace that took the stamp keeps for After.
+	State any
 }
 
 // PathInfo is what the repository says of one path.
