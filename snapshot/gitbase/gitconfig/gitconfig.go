@@ -13,12 +13,17 @@ package gitconfig
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
 )
 
 // Limits on what is read. Anything beyond is an error, never a silent cut.
 const (
 	MaxFileSize = 4 << 20 // bytes in one file
-	MaxFiles    = 200     // files of one Load, includes counted each time they are read
+	MaxFiles    = 200     // files of one Load; a file included twice counts twice
 	MaxDepth    = 10      // nested includes, git's own limit
 )
 
@@ -59,39 +64,158 @@ type Config struct {
 // Load reads all files that o names, in git's order (system, XDG, home,
 // repository, worktree), following includes. Missing files are no error; a
 // file that cannot be read or parsed is one, as git refuses to go on, too.
-func Load(ctx context.Context, o Options) (*Config, error) { return &Config{opts: o}, nil }
+func Load(ctx context.Context, o Options) (*Config, error) {
+	l := &loader{o: o}
+	if err := l.load(ctx); err != nil {
+		return nil, err
+	}
+	c := &Config{entries: l.all, opts: l.o}
+	c.index()
+	return c, nil
+}
 
-// Parse reads one file's bytes without following includes. Errors wrap
-// ErrSyntax and name the line.
-func Parse(b []byte) ([]Entry, error) { return nil, nil }
+func (c *Config) index() {
+	c.byKey = make(map[string][]int, len(c.entries))
+	for i, e := range c.entries {
+		c.byKey[e.Key] = append(c.byKey[e.Key], i)
+	}
+}
 
 // Entries returns a copy of all assignments in order.
 func (c *Config) Entries() []Entry { return append([]Entry(nil), c.entries...) }
 
+// last returns the assignment of key that counts.
+func (c *Config) last(key string) (Entry, bool) {
+	all := c.byKey[canonical(key)]
+	if len(all) == 0 {
+		return Entry{}, false
+	}
+	return c.entries[all[len(all)-1]], true
+}
+
 // String returns the last value of key; ok is false when the key is not set.
 // A key without a value gives "" and true.
-func (c *Config) String(key string) (v string, ok bool) { return "", false }
+func (c *Config) String(key string) (v string, ok bool) {
+	e, ok := c.last(key)
+	return e.Value, ok
+}
 
 // All returns every value of key in order.
-func (c *Config) All(key string) []string { return nil }
+func (c *Config) All(key string) []string {
+	var all []string
+	for _, i := range c.byKey[canonical(key)] {
+		all = append(all, c.entries[i].Value)
+	}
+	return all
+}
 
 // Bool returns the last value of key by git's spellings (true, yes, on, any
 // number but 0, or no value at all; false, no, off, 0, empty), and def when the
 // key is not set. Another spelling is an error wrapping ErrValue.
-func (c *Config) Bool(key string, def bool) (bool, error) { return def, nil }
+func (c *Config) Bool(key string, def bool) (bool, error) {
+	e, ok := c.last(key)
+	if !ok {
+		return def, nil
+	}
+	if !e.HasValue {
+		return true, nil
+	}
+	b, ok := ParseBool(e.Value)
+	if !ok {
+		return false, fmt.Errorf("read %q in %.200q: %w %.200q", e.Key, e.Origin, ErrValue, e.Value)
+	}
+	return b, nil
+}
+
+// ParseBool reads one of git's spellings of a truth value.
+func ParseBool(v string) (b, ok bool) {
+	switch strings.ToLower(v) {
+	case "true", "yes", "on":
+		return true, true
+	case "false", "no", "off", "":
+		return false, true
+	}
+	// A C number: space before it, a sign, octal and hexadecimal, and a unit.
+	v = strings.TrimLeft(v, " \t\n\v\f\r")
+	unit := int64(1)
+	if n := len(v); n > 0 {
+		switch lower(v[n-1]) {
+		case 'k':
+			unit = 1 << 10
+		case 'm':
+			unit = 1 << 20
+		case 'g':
+			unit = 1 << 30
+		}
+		if unit > 1 {
+			v = v[:n-1]
+		}
+	}
+	// Go reads more than C does: digit groups, and the prefixes 0b and 0o.
+	if digits := strings.TrimLeft(strings.ToLower(v), "+-"); strings.Contains(v, "_") || strings.HasPrefix(digits, "0b") || strings.HasPrefix(digits, "0o") {
+		return false, false
+	}
+	n, err := strconv.ParseInt(v, 0, 64)
+	if err != nil || n > math.MaxInt32/unit || n < -math.MaxInt32/unit {
+		return false, false
+	}
+	return n != 0, true
+}
 
 // Path returns the last value of key with a leading ~/ or ~user/ expanded;
 // ok is false when the key is not set.
-func (c *Config) Path(key string) (p string, ok bool, err error) { return "", false, nil }
+func (c *Config) Path(key string) (p string, ok bool, err error) {
+	e, ok := c.last(key)
+	if !ok {
+		return "", false, nil
+	}
+	if !e.HasValue {
+		return "", true, fmt.Errorf("read %q in %.200q: %w: no path", e.Key, e.Origin, ErrValue)
+	}
+	p, err = c.opts.expand(e.Value, false)
+	if err != nil {
+		return "", true, fmt.Errorf("read %q in %.200q: %w", e.Key, e.Origin, err)
+	}
+	return p, true, nil
+}
 
 // Subsections returns the distinct subsections of section that any key is set
 // in, in order of first appearance: for [filter "lfs"], "lfs" of "filter".
-func (c *Config) Subsections(section string) []string { return nil }
+func (c *Config) Subsections(section string) []string {
+	section = strings.ToLower(section) + "."
+	var all []string
+	seen := map[string]bool{}
+	for _, e := range c.entries {
+		rest, ok := strings.CutPrefix(e.Key, section)
+		i := strings.LastIndexByte(rest, '.')
+		if !ok || i < 0 || seen[rest[:i]] {
+			continue
+		}
+		seen[rest[:i]] = true
+		all = append(all, rest[:i])
+	}
+	return all
+}
 
 // ExcludesFile is core.excludesFile, or its default git/ignore below the XDG
-// directory; empty when neither is known.
-func (c *Config) ExcludesFile() (string, error) { return "", nil }
+// directory; empty for no file. A relative path is relative to the
+// top of the work tree.
+func (c *Config) ExcludesFile() (string, error) { return c.userFile("core.excludesFile", "git/ignore") }
 
 // AttributesFile is core.attributesFile, or its default git/attributes below
-// the XDG directory; empty when neither is known.
-func (c *Config) AttributesFile() (string, error) { return "", nil }
+// the XDG directory; empty for no file. A relative path is relative
+// to the top of the work tree.
+func (c *Config) AttributesFile() (string, error) {
+	return c.userFile("core.attributesFile", "git/attributes")
+}
+
+func (c *Config) userFile(key, def string) (string, error) {
+	p, ok, err := c.Path(key)
+	if ok || err != nil {
+		return p, err
+	}
+	if dir := c.opts.xdgDir(); dir != "" {
+		return filepath.Join(dir, def), nil
+	}
+	return "", nil
+}
