@@ -10,7 +10,9 @@
 //	child := root.Enter("build", bytesOfBuildGitignore)
 //
 // The caller must not follow a .gitignore that is a symbolic link (git reads
-// it as absent); info/exclude and the global file may be links.
+// it as absent); info/exclude and the global file may be links. Where a sparse
+// checkout left a .gitignore out, git takes the index's version; elsewhere a
+// missing file has no rules, whatever the index holds.
 package ignore
 
 // Verdict is what the rules say of one name.
