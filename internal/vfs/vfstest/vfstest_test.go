@@ -3,9 +3,11 @@
 package vfstest_test
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -42,6 +44,8 @@ func places(t *testing.T) map[string]string {
 	}
 	return out
 }
+
+const tmpfs = "type 1021994 "
 
 func setUmask(t *testing.T) {
 	old := unix.Umask(0o022)
@@ -92,8 +96,21 @@ func TestMem(t *testing.T) {
 // The crash model and the kernel give the same answers and end in the same tree.
 func TestModelAgreesWithKernel(t *testing.T) {
 	setUmask(t)
+	set := func(name, value string) {
+		old := flag.Lookup(name).Value.String()
+		if err := flag.Set(name, value); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = flag.Set(name, old) })
+	}
+	set("rapid.nofailfile", "true") // the seed is enough to run it again
+	checks := flag.Lookup("rapid.checks").Value.String()
 	for name, base := range places(t) {
 		t.Run(name, func(t *testing.T) {
+			set("rapid.checks", checks)
+			if !strings.Contains(name, tmpfs) {
+				set("rapid.checks", "20") // disks are a hundred times slower here
+			}
 			rapid.Check(t, func(r *rapid.T) {
 				dir, err := os.MkdirTemp(base, "")
 				if err != nil {
