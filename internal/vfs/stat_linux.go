@@ -33,6 +33,7 @@ func statAt(fd int, name string) (Stat, error) {
 		Mtime: x.Mtime.Sec*1e9 + int64(x.Mtime.Nsec),
 		Ctime: x.Ctime.Sec*1e9 + int64(x.Ctime.Nsec),
 	}
+	s.Immutable = x.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND) != 0
 	if x.Mask&unix.STATX_MNT_ID != 0 {
 		s.MntID = x.Mnt_id
 	}

@@ -47,6 +47,9 @@ type Stat struct {
 	GID   uint32
 	Mtime int64 // nanoseconds since the epoch
 	Ctime int64 // nanoseconds since the epoch
+	// Immutable tells that the immutable or append-only flag is set, where the
+	// kernel says so.
+	Immutable bool
 }
 
 // SameFile tells whether a and b are the same inode.

@@ -1,0 +1,367 @@
+package preconditions
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/snapshot"
+	"golang.org/x/sys/unix"
+)
+
+// Fact is what is on disk at one path, seen through descriptors: every
+// component was opened relative to its parent and no link was followed.
+type Fact struct {
+	Stat   vfs.Stat        // Kind is vfs.KindInvalid when nothing is there
+	Digest snapshot.Digest // of a regular file's bytes, or of a link's target
+	Target string          // link target
+	// Mount is the mount of the nearest directory that exists above the path.
+	Mount uint64
+	// Blocked says why the path may not be looked at or written at all; the
+	// other members are then unset.
+	Blocked *refusal.Item
+	// Under is the spelling of a parent that exists and is no directory.
+	Under string
+}
+
+// live reads single paths of one workspace. It keeps the directories that it
+// opened, so that a thousand files in a hundred directories cost a hundred
+// opens. Not safe for concurrent use.
+type live struct {
+	root      vfs.Dir
+	mount     uint64
+	protected []vfs.Stat
+	dirs      map[string]*dirFact
+	open      int
+	facts     map[snapshot.Path]*Fact
+	buf       []byte
+	umaskable bool
+}
+
+// dirFact is what was found when a directory of the workspace was opened.
+type dirFact struct {
+	dir     vfs.Dir // nil when absent, blocked, or closed again to save descriptors
+	path    string
+	stat    vfs.Stat
+	absent  bool
+	under   string
+	blocked *refusal.Item
+	mount   uint64
+	ro      error // not nil: names in it cannot be changed by us
+	roKnown bool
+}
+
+// maxOpenDirs bounds the descriptors that one admission holds.
+const maxOpenDirs = 512
+
+func newLive(root vfs.Dir, protected []vfs.Stat) (*live, error) {
+	st, err := root.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("stat workspace root: %w", err)
+	}
+	l := &live{root: root, mount: st.MntID, protected: protected, dirs: map[string]*dirFact{}, facts: map[snapshot.Path]*Fact{}, buf: make([]byte, 128<<10)}
+	l.dirs["."] = &dirFact{dir: root, path: ".", stat: st, mount: st.MntID}
+	return l, nil
+}
+
+// close releases every directory but the root, which is the caller's.
+func (l *live) close() {
+	for k, d := range l.dirs {
+		if k != "." && d.dir != nil {
+			d.dir.Close()
+		}
+	}
+}
+
+// dirAt opens the directory at path ("." for the root), one component below
+// its parent at a time.
+func (l *live) dirAt(path string) (*dirFact, error) {
+	if d, ok := l.dirs[path]; ok {
+		if d.dir == nil && !d.absent && d.under == "" && d.blocked == nil {
+			dir, err := l.root.OpenDir(path)
+			if err != nil {
+				return nil, fmt.Errorf("open directory %.200q: %w", path, err)
+			}
+			st, err := dir.Stat()
+			if err != nil || !st.SameFile(d.stat) {
+				dir.Close()
+				return nil, errors.Join(fmt.Errorf("directory %.200q was replaced while it was looked at", path), err)
+			}
+			d.dir = dir
+			l.open++
+		}
+		return d, nil
+	}
+	parent, name := ".", path
+	for i := len(path) - 1; i >= 0; i-- {
+		if path[i] == '/' {
+			parent, name = path[:i], path[i+1:]
+			break
+		}
+	}
+	p, err := l.dirAt(parent)
+	if err != nil {
+		return nil, err
+	}
+	d := &dirFact{path: path, mount: p.mount, absent: p.absent, under: p.under, blocked: p.blocked}
+	if !p.absent && p.under == "" && p.blocked == nil {
+		if err := l.descend(p, name, d); err != nil {
+			return nil, err
+		}
+	}
+	l.dirs[path] = d
+	return d, nil
+}
+
+func (l *live) descend(p *dirFact, name string, d *dirFact) error {
+	st, err := p.dir.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.absent = true
+		return nil
+	case err != nil:
+		return fmt.Errorf("stat %.200q: %w", d.path, err)
+	}
+	switch st.Kind {
+	case vfs.KindDir:
+	case vfs.KindSymlink:
+		it := refusal.New(refusal.PathEscape, d.path, -1, "%q is a symbolic link; name the file by its real path", cut(d.path))
+		d.blocked = &it
+		return nil
+	default:
+		d.under = d.path
+		return nil
+	}
+	dir, err := p.dir.OpenDir(name)
+	if err != nil {
+		if errors.Is(err, unix.EACCES) {
+			it := refusal.New(refusal.NotWritable, d.path, -1, "directory %q cannot be opened: permission denied", cut(d.path))
+			d.blocked = &it
+			return nil
+		}
+		return fmt.Errorf("open directory %.200q: %w", d.path, err)
+	}
+	if d.stat, err = dir.Stat(); err != nil {
+		dir.Close()
+		return fmt.Errorf("stat directory %.200q: %w", d.path, err)
+	}
+	d.mount = d.stat.MntID
+	for _, x := range l.protected {
+		if d.stat.SameFile(x) {
+			dir.Close()
+			it := refusal.New(refusal.PathProtected, d.path, -1, "%q is the repository's or the engine's own directory", cut(d.path))
+			d.blocked = &it
+			return nil
+		}
+	}
+	if _, err := dir.Lstat(".git"); err == nil {
+		dir.Close()
+		it := refusal.New(refusal.OtherRepository, d.path, -1, "%q is another git repository; apply the plan there", cut(d.path))
+		d.blocked = &it
+		return nil
+	}
+	if l.open >= maxOpenDirs {
+		l.closeSome(d.path)
+	}
+	d.dir = dir
+	l.open++
+	return nil
+}
+
+// closeSome gives back half of the descriptors; identities stay known and are
+// compared when a directory is opened again.
+func (l *live) closeSome(keep string) {
+	for k, d := range l.dirs {
+		if k == "." || d.dir == nil || within(keep, k) {
+			continue
+		}
+		d.dir.Close()
+		d.dir = nil
+		if l.open--; l.open <= maxOpenDirs/2 {
+			return
+		}
+	}
+}
+
+func within(path, dir string) bool {
+	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
+// fact looks at a path once and remembers the answer.
+func (l *live) fact(p snapshot.Path) (*Fact, error) {
+	if f, ok := l.facts[p]; ok {
+		return f, nil
+	}
+	f, err := l.look(p, true)
+	if err != nil {
+		return nil, err
+	}
+	l.facts[p] = f
+	return f, nil
+}
+
+// look reads a path's present state; with digest, a file's bytes too.
+func (l *live) look(p snapshot.Path, digest bool) (*Fact, error) {
+	d, err := l.dirAt(p.Dir())
+	if err != nil {
+		return nil, err
+	}
+	f := &Fact{Mount: d.mount, Blocked: d.blocked, Under: d.under}
+	if d.absent || d.blocked != nil || d.under != "" {
+		return f, nil
+	}
+	f.Stat, err = d.dir.Lstat(p.Base())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.Stat = vfs.Stat{}
+		return f, nil
+	case err != nil:
+		return nil, fmt.Errorf("stat %.200q: %w", p, err)
+	}
+	for _, x := range l.protected {
+		if f.Stat.SameFile(x) {
+			it := refusal.New(refusal.PathProtected, p.String(), -1, "%q is the repository's or the engine's own", cut(p.String()))
+			f.Blocked = &it
+			return f, nil
+		}
+	}
+	switch f.Stat.Kind {
+	case vfs.KindSymlink:
+		if f.Target, err = d.dir.Readlink(p.Base()); err != nil {
+			return nil, fmt.Errorf("read link %.200q: %w", p, err)
+		}
+		f.Digest = snapshot.DigestOf([]byte(f.Target))
+	case vfs.KindFile:
+		if !digest {
+			return f, nil
+		}
+		st, sum, err := l.hash(d.dir, p.Base())
+		if errors.Is(err, unix.EACCES) {
+			it := refusal.New(refusal.NotWritable, p.String(), -1, "%q cannot be read: permission denied", cut(p.String()))
+			f.Blocked = &it
+			return f, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %.200q: %w", p, err)
+		}
+		// What was hashed is what is described, even if the name was
+		// given to another file in between.
+		f.Stat, f.Digest = st, sum
+	}
+	return f, nil
+}
+
+// hash streams a file; its Stat is taken before and must still hold after.
+func (l *live) hash(dir vfs.Dir, name string) (vfs.Stat, snapshot.Digest, error) {
+	var d snapshot.Digest
+	fh, err := dir.Open(name)
+	if err != nil {
+		return vfs.Stat{}, d, err
+	}
+	defer fh.Close()
+	st, err := fh.Stat()
+	if err != nil {
+		return vfs.Stat{}, d, err
+	}
+	h := sha256.New()
+	for {
+		n, err := fh.Read(l.buf)
+		h.Write(l.buf[:n])
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return vfs.Stat{}, d, err
+		}
+	}
+	h.Sum(d[:0])
+	return st, d, nil
+}
+
+// bytes reads a whole file; only files that take text edits come here.
+func (l *live) bytes(p snapshot.Path, limit int64) ([]byte, error) {
+	d, err := l.dirAt(p.Dir())
+	if err != nil {
+		return nil, err
+	}
+	if d.dir == nil {
+		return nil, fmt.Errorf("read %.200q: %w", p, fs.ErrNotExist)
+	}
+	fh, err := d.dir.Open(p.Base())
+	if err != nil {
+		return nil, err
+	}
+	defer fh.Close()
+	st, err := fh.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.Size > limit {
+		return nil, fmt.Errorf("read %.200q: %d bytes are more than a text edit may load (%d)", p, st.Size, limit)
+	}
+	b := make([]byte, 0, st.Size+1)
+	for {
+		n, err := fh.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(b) == cap(b) {
+			if int64(len(b)) > limit {
+				return nil, fmt.Errorf("read %.200q: grows while it is read", p)
+			}
+			b = append(b, 0)[:len(b)]
+		}
+	}
+}
+
+// writable tells why names in the nearest existing directory above p cannot be
+// changed by this process, or nil.
+func (l *live) writable(p snapshot.Path) error {
+	path := p.Dir()
+	for {
+		d, err := l.dirAt(path)
+		if err != nil {
+			return err
+		}
+		if d.dir == nil {
+			path = parentOf(path)
+			continue
+		}
+		if !d.roKnown {
+			d.roKnown = true
+			if fd, ok := d.dir.(vfs.Descriptor); ok {
+				d.ro = unix.Faccessat(int(fd.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)
+			}
+		}
+		if d.ro != nil {
+			return &os.PathError{Op: "write in directory", Path: path, Err: d.ro}
+		}
+		return nil
+	}
+}
+
+func parentOf(p string) string {
+	for i := len(p) - 1; i >= 0; i-- {
+		if p[i] == '/' {
+			return p[:i]
+		}
+	}
+	return "."
+}
+
+// cut bounds foreign text.
+func cut(s string) string {
+	if len(s) > 200 {
+		return s[:200] + "…"
+	}
+	return s
+}
