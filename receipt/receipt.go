@@ -1,0 +1,294 @@
+// Package receipt makes the record that every answer carries and keeps it: one
+// file a receipt, each naming the digest of its predecessor's bytes, the head
+// of that chain kept apart. A change, a removal (of the newest too), an
+// insertion, a reordering and a fork are found by Verify.
+//
+// The chain finds accidents and tampering by who does not rewrite all of it; it
+// is not signed, and a receipt is no proof to third parties (trustArtifact is
+// always false).
+//
+// Files, below the state directory of a workspace:
+//
+//	receipts/<receiptId>.json   the stored form, canonical bytes, nothing else
+//	receipts.head.a, .b         the last two heads, written in turn
+//	receipts.next               an entry that is not known to be durable yet
+//	results/<key>.json          index by proposal: a cache, rebuilt at need
+//
+// Nothing is durable before Store.Sync (or a barrier on the batch given to
+// Open). A power cut before it loses unsynced entries and nothing else: the
+// other head still stands. A killed process loses nothing that it wrote: the
+// next writer finishes what it began.
+package receipt
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/seam/wire"
+)
+
+// Outcome is what came of the request that a receipt is for.
+type Outcome string
+
+// The outcomes. Answered is that of every method but apply.
+const (
+	Applied    Outcome = "applied"
+	Staged     Outcome = "staged"
+	Refused    Outcome = "refused"
+	RolledBack Outcome = "rolled-back"
+	Failed     Outcome = "failed"
+	Cancelled  Outcome = "cancelled"
+	Answered   Outcome = "answered"
+)
+
+func (o Outcome) valid() bool {
+	switch o {
+	case Applied, Staged, Refused, RolledBack, Failed, Cancelled, Answered:
+		return true
+	}
+	return false
+}
+
+// Draft is what the caller knows of a receipt. New adds the rest.
+type Draft struct {
+	Kind            wire.ReceiptKind
+	Family          wire.Family
+	CallSite        wire.CallSite // "" where there is none
+	RequestDigest   string
+	ChangesetDigest string
+	ProposalID      string
+	Providers       []wire.ProviderProvenance
+	ProviderIDs     []string // further ids beside those of Providers
+	PolicyDigest    string
+	Baseline        wire.Baseline
+	ValidAsOf       wire.HostValidAsOf // zero: the baseline's revision
+	Coverage        wire.Coverage
+	Authority       []wire.AuthorityEvidence
+	Assurance       wire.ApplyAssurance // zero: advisory, none
+	Started, Ended  time.Time
+	// Failures beyond those that Coverage.Degraded shows already.
+	Failures []wire.Degradation
+}
+
+// New makes the receipt object: a fresh id, the constants, and every cause of
+// degraded coverage among its failures. version is the program's.
+func New(d Draft, version string) wire.AuditReceipt {
+	r := wire.AuditReceipt{
+		ReceiptID:          NewID(d.Ended),
+		IssuedAt:           Time(d.Ended),
+		Kind:               d.Kind,
+		Host:               wire.HostName{Name: "asp", Version: version},
+		CapabilityFamily:   d.Family,
+		CallSite:           d.CallSite,
+		RequestDigest:      d.RequestDigest,
+		ChangesetDigest:    d.ChangesetDigest,
+		ProposalID:         d.ProposalID,
+		ProviderProvenance: d.Providers,
+		PolicyDigest:       d.PolicyDigest,
+		Baseline:           d.Baseline,
+		ValidAsOf:          d.ValidAsOf,
+		Coverage:           d.Coverage,
+		AuthorityEvidence:  d.Authority,
+		Assurance:          d.Assurance,
+		Timing: wire.Timing{
+			StartedAt: Time(d.Started),
+			EndedAt:   Time(d.Ended),
+			ElapsedMs: max(0, d.Ended.Sub(d.Started).Milliseconds()),
+		},
+		PrivateOnly:   true,
+		Experimental:  true,
+		TrustArtifact: false,
+	}
+	if r.ValidAsOf.Rev == "" {
+		r.ValidAsOf.Rev = d.Baseline.Rev
+	}
+	if r.Assurance.Mode == "" {
+		r.Assurance.Mode = wire.Advisory
+	}
+	if r.Assurance.TransactionGuarantee == "" {
+		r.Assurance.TransactionGuarantee = wire.GuaranteeNone
+	}
+	seen := map[string]bool{}
+	add := func(id string) {
+		if !seen[id] {
+			seen[id] = true
+			r.ProviderIDs = append(r.ProviderIDs, id)
+		}
+	}
+	for _, p := range d.Providers {
+		add(p.Provider)
+	}
+	for _, id := range d.ProviderIDs {
+		add(id)
+	}
+	r.Failures = append(append(r.Failures, d.Coverage.Degraded...), d.Failures...)
+	return r
+}
+
+// Time writes a moment as receipts hold it: UTC, milliseconds.
+func Time(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// NewID makes a receipt id that sorts by time and is never made twice.
+func NewID(now time.Time) string {
+	return "rcpt-" + now.UTC().Format("20060102T150405") + fmt.Sprintf("%06dZ-", now.UTC().Nanosecond()/1000) + home.Random(8)
+}
+
+var idPattern = regexp.MustCompile(`^rcpt-[0-9]{8}T[0-9]{12}Z-[0-9a-f]{16}$`)
+
+// Entry is a receipt to be kept.
+type Entry struct {
+	Receipt wire.AuditReceipt
+	Outcome Outcome
+	// Provider and PlanDigest say, for an apply, whose proposal it was and
+	// what it said. They join Evidence as planProvider and planDigest, and
+	// Lookup finds an applied or staged entry by them.
+	Provider   string
+	PlanDigest string
+	Evidence   canon.Value // an object, or no value
+	Result     canon.Value // the answer that a repeated request gets, or no value
+}
+
+// Stored is a kept receipt as it lies on disk.
+type Stored struct {
+	Receipt  wire.AuditReceipt
+	Outcome  Outcome
+	Previous string      // digest of the predecessor's bytes, "" for the first
+	Evidence canon.Value // no value when absent
+	Result   canon.Value
+	Digest   string // of this entry's bytes
+	raw      []byte
+	value    canon.Value
+}
+
+// Value is the stored form.
+func (s *Stored) Value() canon.Value { return s.value }
+
+// Provider and PlanDigest return what the entry was appended with.
+func (s *Stored) Provider() string   { return text(s.Evidence, "planProvider") }
+func (s *Stored) PlanDigest() string { return text(s.Evidence, "planDigest") }
+
+func text(v canon.Value, key string) string {
+	if m, ok := v.Get(key); ok {
+		return m.Str()
+	}
+	return ""
+}
+
+// MaxStored bounds one stored entry, in bytes.
+const MaxStored = 32 << 20
+
+var limits = canon.Limits{Bytes: 2 * MaxStored, Depth: 80}
+
+// seal makes the stored form that follows previous.
+func (e Entry) seal(previous string) (*Stored, error) {
+	if !e.Outcome.valid() {
+		return nil, fmt.Errorf("outcome %.60q is none", string(e.Outcome))
+	}
+	if !idPattern.MatchString(e.Receipt.ReceiptID) {
+		return nil, fmt.Errorf("receipt id %.100q is none of ours", e.Receipt.ReceiptID)
+	}
+	r, err := canon.From(e.Receipt)
+	if err != nil {
+		return nil, err
+	}
+	// What we write must be what we accept: a receipt with a word outside
+	// the schema is our own mistake and must not reach the disk.
+	if err := wire.Decode(r, new(wire.AuditReceipt)); err != nil {
+		return nil, err
+	}
+	ev := e.Evidence
+	if e.Provider != "" || e.PlanDigest != "" {
+		var m []canon.Member
+		for k, v := range ev.Members() {
+			m = append(m, canon.Member{Key: k, Value: v})
+		}
+		m = append(m, canon.Member{Key: "planProvider", Value: canon.StringOf(e.Provider)},
+			canon.Member{Key: "planDigest", Value: canon.StringOf(e.PlanDigest)})
+		ev = canon.ObjectOf(m...)
+	}
+	prev := canon.NullOf()
+	if previous != "" {
+		prev = canon.StringOf(previous)
+	}
+	members := []canon.Member{
+		{Key: "receipt", Value: r},
+		{Key: "outcome", Value: canon.StringOf(string(e.Outcome))},
+		{Key: "previous", Value: prev},
+	}
+	if ev.Kind() != canon.Invalid {
+		members = append(members, canon.Member{Key: "evidence", Value: ev})
+	}
+	if e.Result.Kind() != canon.Invalid {
+		members = append(members, canon.Member{Key: "result", Value: e.Result})
+	}
+	b := canon.ObjectOf(members...).Bytes()
+	if len(b) > MaxStored {
+		return nil, fmt.Errorf("entry of %d bytes is over the limit of %d", len(b), MaxStored)
+	}
+	return parse(b)
+}
+
+// parse reads the stored form strictly: closed object, canonical bytes.
+func parse(b []byte) (*Stored, error) {
+	v, err := canon.Parse(b, limits)
+	if err != nil {
+		return nil, err
+	}
+	if string(v.Bytes()) != string(b) {
+		return nil, errors.New("not in canonical form")
+	}
+	return fromValue(v, b)
+}
+
+func fromValue(v canon.Value, b []byte) (*Stored, error) {
+	if v.Kind() != canon.Object {
+		return nil, fmt.Errorf("object expected, not %s", v.Kind())
+	}
+	s := &Stored{raw: b, value: v, Digest: canon.DigestText(v)}
+	need := 3
+	for k, m := range v.Members() {
+		switch k {
+		case "receipt":
+			if err := wire.Decode(m, &s.Receipt); err != nil {
+				return nil, err
+			}
+			need--
+		case "outcome":
+			s.Outcome = Outcome(m.Str())
+			if m.Kind() != canon.String || !s.Outcome.valid() {
+				return nil, fmt.Errorf("outcome %.60q is none", m.Str())
+			}
+			need--
+		case "previous":
+			if m.Kind() != canon.Null && !isDigest(m.Str()) {
+				return nil, errors.New("previous is neither null nor a digest")
+			}
+			s.Previous = m.Str()
+			need--
+		case "evidence":
+			if m.Kind() != canon.Object {
+				return nil, errors.New("evidence is no object")
+			}
+			s.Evidence = m
+		case "result":
+			s.Result = m
+		default:
+			return nil, fmt.Errorf("unknown member %.60q", k)
+		}
+	}
+	if need != 0 {
+		return nil, errors.New("receipt, outcome or previous is missing")
+	}
+	if !idPattern.MatchString(s.Receipt.ReceiptID) {
+		return nil, fmt.Errorf("receipt id %.100q is none of ours", s.Receipt.ReceiptID)
+	}
+	return s, nil
+}
+
+var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+func isDigest(s string) bool { return digestPattern.MatchString(s) }

@@ -1,0 +1,272 @@
+package receipt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/vfs"
+)
+
+// Recover repairs what a killed process or a power cut left; a host calls it
+// when it finds a transaction open. Append, Lookup and Verify do the same by
+// themselves when they see an unsettled entry or another boot of the machine.
+//
+// A missing receipt is put back from the head's copy only then: in a settled
+// store a missing receipt was removed, and stays a finding of Verify.
+func (s *Store) Recover(ctx context.Context) error {
+	err := s.locked(ctx, func() error {
+		_, err := s.repair(true)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("recover receipts: %w", err)
+	}
+	return nil
+}
+
+// current is the head to append after, nil for an empty store. It repairs what
+// needs it first.
+func (s *Store) current() (*head, error) {
+	hs, err := s.readHeads()
+	if err != nil {
+		return nil, err
+	}
+	unsettled, cut, err := s.crashed(hs)
+	if err != nil {
+		return nil, err
+	}
+	if cut || unsettled || hs.lame() {
+		return s.repair(cut || hs.lame())
+	}
+	return hs.newest(), nil
+}
+
+// crashed tells whether an entry waits for its barrier (or its writer died), and
+// whether the machine started anew since the newest head was written.
+func (s *Store) crashed(hs *heads) (unsettled, cut bool, err error) {
+	_, err = s.dir.Lstat(nextFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, false, err
+	}
+	h := hs.newest()
+	return err == nil, h != nil && h.boot != s.boot, nil
+}
+
+// repair brings heads and files together:
+//
+//  1. every head that is whole has its receipt: put back if missing or torn;
+//  2. no head, but receipts: the chain goes on from its newest end, and the
+//     head remembers the break for Verify;
+//  3. an entry that follows the head is finished: receipts.next, and after a
+//     power cut (deep), which may have kept the one name and not the other,
+//     whatever follows under its own name;
+//  4. a head that was torn becomes a copy of the other.
+func (s *Store) repair(deep bool) (*head, error) {
+	hs, err := s.readHeads()
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range hs.slot {
+		if h != nil {
+			if err := s.restore(h.entry); err != nil {
+				return nil, err
+			}
+		}
+	}
+	h := hs.newest()
+	torn := h != nil && hs.lame()
+	if h == nil {
+		first, err := s.first()
+		if err != nil {
+			return nil, err
+		}
+		if !first {
+			if h, err = s.rebuild(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	before := h
+	if h, err = s.finish(h); err != nil {
+		return nil, err
+	}
+	if deep || torn {
+		if h, err = s.adopt(h); err != nil {
+			return nil, err
+		}
+	}
+	if h == nil {
+		return nil, s.dropEmptyHeads()
+	}
+	if torn && h == before {
+		return h, s.writeHeadTo(h, headFiles[1-h.count&1])
+	}
+	return h, nil
+}
+
+// dropEmptyHeads removes what a cut left of the head of a first entry that is
+// gone altogether.
+func (s *Store) dropEmptyHeads() error {
+	for _, name := range headFiles {
+		st, err := s.dir.Lstat(name)
+		if err == nil && st.Kind == vfs.KindFile && st.Size == 0 {
+			err = s.dir.Unlink(name)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// first tells that the very first entry was cut off before its head: nothing
+// but receipts.next and, maybe, the one receipt is there.
+func (s *Store) first() (bool, error) {
+	if _, err := s.dir.Lstat(nextFile); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return false, err
+	}
+	names, err := s.names()
+	return len(names) <= 1, err
+}
+
+// finish completes the entry that receipts.next holds.
+func (s *Store) finish(h *head) (*head, error) {
+	b, err := home.ReadFile(s.dir, nextFile, MaxStored)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, nil
+	}
+	if err != nil && !errors.Is(err, home.ErrTooLarge) {
+		return nil, err
+	}
+	st, err := parse(b)
+	if err == nil && st.Digest == h.digest() {
+		s.settleLater(st) // it waits for its barrier
+		return h, nil
+	}
+	if err != nil || st.Previous != h.digest() {
+		return h, s.dir.Unlink(nextFile)
+	}
+	if err := s.restore(st); err != nil {
+		return nil, err
+	}
+	if h, err = s.advance(h, st); err != nil {
+		return nil, err
+	}
+	s.settleLater(st)
+	return h, nil
+}
+
+// adopt looks at the files that may be newer than the head: one that names it
+// as its predecessor is the next, one that is torn was never acknowledged as
+// durable. Ids are drawn before they are appended; an hour is time enough.
+func (s *Store) adopt(h *head) (*head, error) {
+	names, err := s.names()
+	if err != nil {
+		return nil, err
+	}
+	from := ""
+	if h != nil {
+		if t, err := time.Parse(time.RFC3339, h.entry.Receipt.IssuedAt); err == nil {
+			from = "rcpt-" + t.UTC().Add(-time.Hour).Format("20060102T150405")
+		}
+	}
+	after := map[string]*Stored{}
+	for _, n := range names {
+		if n < from || h != nil && n == fileName(h.entry) {
+			continue
+		}
+		b, err := home.ReadFile(s.receipts, n, MaxStored)
+		if errors.Is(err, home.ErrTooLarge) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if st, err := parse(b); err == nil && fileName(st) == n {
+			if after[st.Previous] == nil {
+				after[st.Previous] = st
+			}
+		} else if len(b) == 0 || b[len(b)-1] != '}' {
+			if err := s.receipts.Unlink(n); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for {
+		st := after[h.digest()]
+		if st == nil {
+			return h, nil
+		}
+		if h, err = s.advance(h, st); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// restore puts st back under its name if that is missing or torn. A file that
+// reads as a receipt with other content is left alone: no power cut makes one.
+func (s *Store) restore(st *Stored) error {
+	_, err := s.read(fileName(st))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDamaged) {
+		return s.batch.WriteFile(s.receipts, fileName(st), st.raw)
+	}
+	if errors.Is(err, home.ErrTooLarge) {
+		return nil
+	}
+	return err
+}
+
+// rebuild makes a head from the receipts alone, when both heads are gone.
+func (s *Store) rebuild() (*head, error) {
+	names, err := s.names()
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	h := &head{}
+	named := map[string]bool{}
+	var all []*Stored
+	for _, n := range names {
+		st, err := s.read(n)
+		if errors.Is(err, errDamaged) || errors.Is(err, home.ErrTooLarge) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		h.count++
+		h.bytes += int64(len(st.raw))
+		named[st.Previous] = true
+		all = append(all, &Stored{Receipt: st.Receipt, Digest: st.Digest, Previous: st.Previous})
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	// The newest of the entries that no other names as its predecessor.
+	tip := ""
+	for _, st := range all {
+		if !named[st.Digest] {
+			tip = fileName(st)
+		}
+	}
+	if tip == "" {
+		return nil, errors.New("the receipts form a ring")
+	}
+	if h.entry, err = s.read(tip); err != nil {
+		return nil, err
+	}
+	h.breaks = append(h.breaks, fmt.Sprintf("%s: the head of the chain was missing; it goes on after %s", Time(s.now()), h.entry.Receipt.ReceiptID))
+	if first := all[0]; first.Previous != "" {
+		h.pruned.Digest = first.Previous // pruned before, as far as can be told
+	}
+	if h.results, err = s.reindex(); err != nil {
+		return nil, err
+	}
+	return h, s.writeHead(h)
+}

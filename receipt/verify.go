@@ -1,0 +1,218 @@
+package receipt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/aspengine/asp/internal/home"
+)
+
+// Report is the result of Verify.
+type Report struct {
+	OK       bool     `json:"ok"`
+	Checked  int      `json:"checked"` // receipts read
+	Problems []string `json:"problems"`
+}
+
+const maxProblems = 200
+
+func (r *Report) add(format string, a ...any) {
+	switch len(r.Problems) {
+	case maxProblems:
+		r.Problems = append(r.Problems, "and further problems")
+	case maxProblems + 1:
+	default:
+		r.Problems = append(r.Problems, fmt.Sprintf(format, a...))
+	}
+}
+
+// link is what Verify remembers of a receipt.
+type link struct {
+	id, digest, previous string
+	seen                 bool
+}
+
+// Verify reads every receipt and follows the chain from its head to its first
+// entry, or to the checkpoint that retention left. An error means that it could
+// not tell.
+func (s *Store) Verify(ctx context.Context) (Report, error) {
+	r := Report{Problems: []string{}}
+	err := s.locked(ctx, func() error {
+		hs, err := s.readHeads()
+		if errors.Is(err, errNewer) {
+			r.add("%v", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		// What a crash left is repaired first; in a settled store nothing is
+		// touched, so that everything out of order shows.
+		unsettled, cut, err := s.crashed(hs)
+		if err == nil && (unsettled || cut) {
+			if _, err = s.repair(cut || hs.lame()); err == nil {
+				hs, err = s.readHeads()
+			}
+		}
+		if err != nil {
+			return err
+		}
+		links, err := s.readLinks(ctx, &r)
+		if err != nil {
+			return err
+		}
+		checkHeads(hs, &r)
+		follow(hs.newest(), links, &r)
+		return nil
+	})
+	if err != nil {
+		return Report{}, fmt.Errorf("verify receipts: %w", err)
+	}
+	r.OK = len(r.Problems) == 0
+	return r, nil
+}
+
+// readLinks reads all files, reporting those that are no receipts.
+func (s *Store) readLinks(ctx context.Context, r *Report) ([]*link, error) {
+	es, err := s.receipts.List()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range es {
+		if !strings.HasPrefix(e.Name, home.TempPrefix) {
+			names = append(names, e.Name)
+		}
+	}
+	slices.Sort(names)
+	var out []*link
+	for _, n := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		id, ok := strings.CutSuffix(n, ".json")
+		if !ok || !idPattern.MatchString(id) {
+			r.add("%.100q is no receipt", n)
+			continue
+		}
+		r.Checked++
+		st, err := s.read(n)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			r.Checked--
+		case err != nil:
+			// Damage, a link or a FIFO in the place of a file, a file
+			// over the limit, one that cannot be read: all are findings.
+			r.add("%s was changed: %.300s", id, err.Error())
+		default:
+			out = append(out, &link{id: id, digest: st.Digest, previous: st.Previous})
+		}
+	}
+	return out, nil
+}
+
+// checkHeads reports damage to the heads themselves.
+func checkHeads(hs *heads, r *Report) {
+	h := hs.newest()
+	if h == nil {
+		for i, err := range hs.problem {
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				r.add("%s was changed: %.300s", headFiles[i], err.Error())
+			}
+		}
+		return
+	}
+	for i, err := range hs.problem {
+		// The first entry ever has one head only.
+		if errors.Is(err, fs.ErrNotExist) {
+			if h.count > 1 && len(h.breaks) == 0 {
+				r.add("%s is missing", headFiles[i])
+			}
+		} else if err != nil {
+			r.add("%s was changed: %.300s", headFiles[i], err.Error())
+		} else if o := hs.slot[i]; o != h && len(h.breaks) == 0 &&
+			(o.count != h.count-1 || o.entry.Digest != h.entry.Previous) &&
+			(o.count != h.count || o.entry.Digest != h.entry.Digest) {
+			r.add("%s does not precede %s", headFiles[i], headFiles[1-i])
+		}
+	}
+	for _, b := range h.breaks {
+		r.add("%.300s", b)
+	}
+}
+
+// follow walks the chain and accounts for every receipt.
+func follow(h *head, links []*link, r *Report) {
+	byDigest := map[string]*link{}
+	namers := map[string][]*link{}
+	for _, l := range links {
+		byDigest[l.digest] = l
+		namers[l.previous] = append(namers[l.previous], l)
+	}
+	if h == nil {
+		if len(links) > 0 {
+			r.add("the head of the chain is missing")
+		}
+		return
+	}
+	end := h.pruned.Digest // "" without a checkpoint: the first entry's predecessor
+	length := int64(0)
+	// walk follows the chain from the entry with this digest on; it returns
+	// the entry whose predecessor is not there, or nil at the proper end.
+	walk := func(digest string) (last *link, complete bool) {
+		for digest != end {
+			l := byDigest[digest]
+			if l == nil || l.seen {
+				return last, false
+			}
+			l.seen = true
+			length++
+			last, digest = l, l.previous
+		}
+		return last, true
+	}
+	from, complete := walk(h.entry.Digest)
+	if from == nil {
+		r.add("%s, the newest, was removed or changed", h.entry.Receipt.ReceiptID)
+	}
+	for !complete {
+		// Go on at the newest entry that nobody names: what lies there was
+		// the predecessor, or came before it.
+		var tip *link
+		for _, l := range links {
+			if !l.seen && len(namers[l.digest]) == 0 && (from == nil || l.id < from.id) {
+				tip = l
+			}
+		}
+		switch {
+		case from == nil:
+		case tip == nil:
+			r.add("the predecessor of %s was removed or changed, and so were all before it", from.id)
+		default:
+			r.add("%s does not precede %s: it was changed, or what stood between them was removed", tip.id, from.id)
+		}
+		if tip == nil {
+			break
+		}
+		from, complete = walk(tip.digest)
+	}
+	// Before the checkpoint: entries that are pruned, but not yet removed.
+	for l := byDigest[end]; l != nil && !l.seen; l = byDigest[l.previous] {
+		l.seen = true
+	}
+	for _, l := range links {
+		if !l.seen {
+			r.add("%s is not in the chain: inserted, or cut off by a removal", l.id)
+		}
+		if ns := namers[l.previous]; len(ns) > 1 && ns[0] == l {
+			r.add("the chain forks: %s and %s name the same predecessor", ns[0].id, ns[1].id)
+		}
+	}
+	if len(r.Problems) == 0 && length != h.count-h.pruned.Count {
+		r.add("the chain has %d receipts and should have %d", length, h.count-h.pruned.Count)
+	}
+}

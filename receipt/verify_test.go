@@ -1,0 +1,181 @@
+package receipt_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/receipt"
+)
+
+func edit(t *testing.T, name string, f func([]byte) []byte) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, f(b), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func replace(old, new string) func([]byte) []byte {
+	return func(b []byte) []byte { return bytes.Replace(b, []byte(old), []byte(new), 1) }
+}
+
+// Each row damages a good chain of six. Verify must name the culprit, and go
+// on naming it after a further append: evidence is not tidied away.
+func TestVerifyFindsTampering(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		damage func(p *place, file func(i int) string) error
+		want   string // in some problem; %N is the id of receipt N
+		healed bool   // a later append may put it right without any loss
+	}{
+		{"changed in the middle", func(p *place, file func(int) string) error {
+			edit(p.t, file(2), replace(`"n":2`, `"n":7`))
+			return nil
+		}, "%2 does not precede %3", false},
+		{"changed, the newest", func(p *place, file func(int) string) error {
+			edit(p.t, file(5), replace(`"applied"`, `"refused"`))
+			return nil
+		}, "%5, the newest, was removed or changed", false},
+		{"changed, the first", func(p *place, file func(int) string) error {
+			edit(p.t, file(0), replace(`"n":0`, `"n":1`))
+			return nil
+		}, "%0 does not precede %1", false},
+		{"other spelling of the same value", func(p *place, file func(int) string) error {
+			edit(p.t, file(1), func(b []byte) []byte { return append(b, '\n') })
+			return nil
+		}, "%1 was changed", false},
+		{"removed in the middle", func(p *place, file func(int) string) error { return os.Remove(file(3)) },
+			"%2 does not precede %4", false},
+		{"removed, the first", func(p *place, file func(int) string) error { return os.Remove(file(0)) },
+			"the predecessor of %1 was removed", false},
+		{"removed, the newest", func(p *place, file func(int) string) error { return os.Remove(file(5)) },
+			"%5, the newest, was removed", false},
+		{"removed, the two newest", func(p *place, file func(int) string) error {
+			return errors.Join(os.Remove(file(4)), os.Remove(file(5)))
+		}, "%5, the newest, was removed", false},
+		{"two swapped", func(p *place, file func(int) string) error {
+			return errors.Join(os.Rename(file(1), file(1)+".x"), os.Rename(file(2), file(1)), os.Rename(file(1)+".x", file(2)))
+		}, "%1 was changed", false},
+		{"a copy under another id", func(p *place, file func(int) string) error {
+			return forge(p, file(3), "", true)
+		}, "the chain forks", false},
+		{"inserted after the newest", func(p *place, file func(int) string) error {
+			st, err := p.store(receipt.Options{}).Get(strings.TrimSuffix(filepath.Base(file(5)), ".json"))
+			if err != nil {
+				return err
+			}
+			return forge(p, file(5), st.Digest, false)
+		}, "is not in the chain", false},
+		{"a foreign file", func(p *place, file func(int) string) error {
+			return os.WriteFile(p.file("receipts/notes.txt"), nil, 0o600)
+		}, `"notes.txt" is no receipt`, false},
+		{"a FIFO in place of a receipt", func(p *place, file func(int) string) error {
+			return errors.Join(os.Remove(file(2)), syscall.Mkfifo(file(2), 0o600))
+		}, "%2 was changed", false},
+		{"a link in place of a receipt", func(p *place, file func(int) string) error {
+			return errors.Join(os.Rename(file(2), p.file("moved")), os.Symlink(p.file("moved"), file(2)))
+		}, "%2 was changed", false},
+		{"an endless file", func(p *place, file func(int) string) error {
+			return os.Truncate(file(2), 1<<40)
+		}, "larger than the limit", false},
+		{"deep nesting", func(p *place, file func(int) string) error {
+			return os.WriteFile(file(2), bytes.Repeat([]byte("["), 1<<20), 0o600)
+		}, "%2 was changed", false},
+		{"one head missing", func(p *place, file func(int) string) error { return os.Remove(p.file("receipts.head.a")) },
+			"receipts.head.a is missing", true},
+		{"one head damaged", func(p *place, file func(int) string) error {
+			return os.WriteFile(p.file("receipts.head.a"), []byte("{}"), 0o600)
+		}, "receipts.head.a was changed", true},
+		{"both heads missing", func(p *place, file func(int) string) error {
+			return errors.Join(os.Remove(p.file("receipts.head.a")), os.Remove(p.file("receipts.head.b")))
+		}, "the head of the chain is missing", false},
+		{"both heads and the newest missing", func(p *place, file func(int) string) error {
+			return errors.Join(os.Remove(p.file("receipts.head.a")), os.Remove(p.file("receipts.head.b")), os.Remove(file(5)))
+		}, "the head of the chain is missing", false},
+		{"a newer format", func(p *place, file func(int) string) error {
+			edit(p.t, p.file("receipts.head.a"), replace(`"format":1`, `"format":9`))
+			return nil
+		}, "newer format", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPlace(t)
+			ids := fill(t, p.store(receipt.Options{}), 0, 6)
+			file := func(i int) string { return p.file("receipts/" + ids[i] + ".json") }
+			if err := c.damage(p, file); err != nil {
+				t.Fatal(err)
+			}
+			want := c.want
+			for i, id := range ids {
+				want = strings.ReplaceAll(want, "%"+string(rune('0'+i)), id)
+			}
+			s := p.store(receipt.Options{})
+			r := verified(t, s)
+			all := strings.Join(r.Problems, "\n")
+			if r.OK || !strings.Contains(all, want) {
+				t.Errorf("problems:\n%s\nwant: %s", all, want)
+			}
+			if c.name == "a newer format" {
+				if _, err := s.Append(ctx, entry(7)); err == nil {
+					t.Error("appended to a newer format")
+				}
+				return
+			}
+			fill(t, s, 7, 2)
+			if r := verified(t, s); r.OK != c.healed {
+				t.Errorf("after a further append: ok %v, problems %q", r.OK, r.Problems)
+			}
+		})
+	}
+}
+
+// forge writes a well-formed receipt beside the one in file: with another id,
+// and another predecessor unless that is kept.
+func forge(p *place, file, previous string, keep bool) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	id := strings.TrimSuffix(filepath.Base(file), ".json")
+	other := id[:len(id)-4] + "beef"
+	b = bytes.ReplaceAll(b, []byte(id), []byte(other))
+	if !keep {
+		v, err := canon.Parse(b, canon.Limits{})
+		if err != nil {
+			return err
+		}
+		m := v.Without("previous")
+		ms := []canon.Member{{Key: "previous", Value: canon.StringOf(previous)}}
+		for k, x := range m.Members() {
+			ms = append(ms, canon.Member{Key: k, Value: x})
+		}
+		b = canon.ObjectOf(ms...).Bytes()
+	}
+	return os.WriteFile(p.file("receipts/"+other+".json"), b, 0o600)
+}
+
+func FuzzVerifyNeverAcceptsAChange(f *testing.F) {
+	f.Add(0, byte(1))
+	f.Add(40, byte(0x20))
+	f.Add(700, byte(0xff))
+	f.Fuzz(func(t *testing.T, at int, flip byte) {
+		if flip == 0 || at < 0 {
+			return
+		}
+		p := newPlace(t)
+		s := p.store(receipt.Options{})
+		ids := fill(t, s, 0, 3)
+		edit(t, p.file("receipts/"+ids[1]+".json"), func(b []byte) []byte { b[at%len(b)] ^= flip; return b })
+		if r := verified(t, s); r.OK {
+			t.Errorf("a flipped byte at %d passed", at)
+		}
+	})
+}
