@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/internal/vfs/faultfs"
 	"github.com/aspengine/asp/internal/vfs/memfs"
 	"github.com/aspengine/asp/internal/vfs/vfstest"
 )
@@ -88,6 +89,16 @@ func TestMem(t *testing.T) {
 	vfstest.Run(t, func(t *testing.T) vfstest.Place {
 		f := memfs.New(memfs.Options{})
 		return vfstest.Place{Dir: openRoot(t, f, "/"), Mkfifo: func(name string) error {
+			return f.Put("/", memfs.Tree{name: memfs.FIFO()})
+		}}
+	})
+}
+
+// The wrapper changes no answer.
+func TestFault(t *testing.T) {
+	vfstest.Run(t, func(t *testing.T) vfstest.Place {
+		f := memfs.New(memfs.Options{})
+		return vfstest.Place{Dir: openRoot(t, faultfs.New(f, nil), "/"), Mkfifo: func(name string) error {
 			return f.Put("/", memfs.Tree{name: memfs.FIFO()})
 		}}
 	})
