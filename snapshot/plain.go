@@ -278,6 +278,10 @@ func (w *plainWorker) leaf(r *scan.Reader, d scan.DirHandle, path, name string, 
 	case errors.Is(err, scan.ErrUnreadable):
 		w.note(path, OverlayEntry{Path: path, Mode: e.Mode, Note: "unreadable"}, "not readable")
 		return nil
+	case errors.Is(err, scan.ErrChanging) || errors.Is(err, scan.ErrNotRegular):
+		// A log that grows, say: it has no digest, the rest can still be told.
+		w.note(path, OverlayEntry{Path: path, Mode: e.Mode, Note: "changing"}, "changes while it is read")
+		return nil
 	case err != nil:
 		return ignoreGone(err)
 	}

@@ -46,8 +46,12 @@ type OverlayEntry struct {
 	Gone   bool
 	Mode   FileMode
 	Digest Digest // zero when Gone or when Note is set
-	Note   string // "fifo", "socket", "device", "unreadable", "submodule": never opened
-	Ref    string // for submodules: commit and dirty digest of the inner repository
+	// Note says why there is no digest: "fifo", "socket", "device" (never
+	// opened), "unreadable", "changing", "submodule", "repository".
+	Note string
+	// Ref is the state of an inner repository: commit and dirty digest of a
+	// submodule, baseline of an untracked repository.
+	Ref string
 }
 
 // Stamp is one look at the whole workspace.

@@ -337,7 +337,7 @@ func Of(b []byte, want Want) Digests {
 	return d
 }
 
-// File is a regular file opened by Open.
+// OpenedFile is a regular file opened by Open.
 type OpenedFile struct {
 	fd   int
 	Stat Stat
@@ -382,6 +382,22 @@ func (f *OpenedFile) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+// ReadAt implements io.ReaderAt.
+func (f *OpenedFile) ReadAt(p []byte, off int64) (int, error) {
+	done := 0
+	for done < len(p) {
+		n, err := retry(func() (int, error) { return unix.Pread(f.fd, p[done:], off+int64(done)) })
+		if err != nil {
+			return done, &fs.PathError{Op: "read", Path: "file", Err: err}
+		}
+		if n == 0 {
+			return done, io.EOF
+		}
+		done += n
+	}
+	return done, nil
 }
 
 // Close releases the descriptor.

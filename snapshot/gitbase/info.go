@@ -1,0 +1,72 @@
+package gitbase
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/aspengine/asp/snapshot"
+	"github.com/aspengine/asp/snapshot/scan"
+)
+
+// PathInfo implements snapshot.Workspace.
+func (r *Repo) PathInfo(ctx context.Context, paths []snapshot.Path) ([]snapshot.PathInfo, error) {
+	out, err := r.pathInfo(ctx, paths)
+	if err != nil {
+		return nil, fmt.Errorf("look up paths in %.200q: %w", r.Places.Root, err)
+	}
+	return out, nil
+}
+
+func (r *Repo) pathInfo(ctx context.Context, paths []snapshot.Path) ([]snapshot.PathInfo, error) {
+	e, err := r.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x, _, err := r.index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	root, err := scan.OpenRoot(r.Places.Root)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	t := &table{idx: x, entries: x.entries}
+	l := &lookup{e: e, src: source{t: t, objs: r.objs}, root: root, seen: map[string]*rules{}}
+	out := make([]snapshot.PathInfo, len(paths))
+	for i, p := range paths {
+		in := &out[i]
+		for _, up := range p.Parents() {
+			u := t.find(up.String())
+			in.InSubmodule = in.InSubmodule || u != nil && t.gitlink(u) || r.repositoryAt(root, t, up.String())
+		}
+		if in.InSubmodule {
+			continue // its own repository has the say
+		}
+		if u := t.find(p.String()); u != nil {
+			in.Tracked, in.SkipWorktree = true, u.flags&skipWT != 0
+			in.InSubmodule = t.gitlink(u)
+		}
+		rl, err := l.of(p.Dir())
+		if err != nil {
+			return nil, err
+		}
+		in.Filter = e.conv.Decide(rl.attrs().Lookup(p.Base())).Filter
+		if !in.Tracked && !t.under(p.String()) {
+			st, err := root.Lstat(p.String())
+			isDir := err == nil && st.Kind == scan.Dir
+			in.Ignored = rl.ignored(p.Base(), isDir)
+			in.InSubmodule = isDir && r.repositoryAt(root, t, p.String())
+		}
+	}
+	return out, ctx.Err()
+}
+
+// repositoryAt tells whether an untracked directory is a repository of its own.
+func (r *Repo) repositoryAt(root scan.DirHandle, t *table, dir string) bool {
+	if _, err := root.Lstat(dir + "/" + gitDirName); err != nil || t.under(dir) {
+		return false
+	}
+	_, err := at(r.Places.Root + "/" + dir)
+	return err == nil
+}
