@@ -90,6 +90,9 @@ type Result struct {
 	Evidence  string   // one sentence: what was enforced and proven
 	Env       []string // ignored (environment) paths visible to the check, for the receipt
 	Detail    string   // why not Passed, for people
+	// Unsupported: it was not started because this machine cannot give the level
+	// that was required of its sandbox. Status is Unavailable then.
+	Unsupported bool
 	// DirectWrite: the check could have written to the live tree.
 	DirectWrite bool
 	Method      worktree.Method // how the candidate was made

@@ -7,12 +7,28 @@ func within(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-// hidden tells whether p lies in a directory that the check does not see.
+// hidden tells whether p lies in a directory that the check does not see, and in
+// no mount that shows it again.
 func (c *Candidate) hidden(p string) bool {
+	hid, shown := -1, -1
 	for _, h := range c.hide {
 		if within(p, h) {
-			return true
+			hid = max(hid, len(h))
 		}
 	}
-	return false
+	for _, m := range c.mounts {
+		same := m.Target == m.Source || m.Target == m.Lower || m.Target == c.Root
+		if same && within(p, m.Target) {
+			shown = max(shown, len(m.Target))
+		}
+	}
+	return hid > shown
+}
+
+// common is the directory of what all work trees of the repository share.
+func (s *Spec) common() string {
+	if s.CommonDir != "" {
+		return s.CommonDir
+	}
+	return s.GitDir
 }

@@ -68,8 +68,23 @@ func (r *remover) remove(parent int, name string, depth int) error {
 		r.top = fd
 	}
 	if depth >= maxDepth {
-		return r.lift(fd)
+		err = r.lift(fd)
+	} else {
+		err = r.removeEntries(fd, depth)
 	}
+	if err != nil {
+		return err
+	}
+	if depth == 0 && r.moved > 0 {
+		return nil // not empty yet, the next pass goes on
+	}
+	if err = unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err == unix.ENOENT {
+		return nil
+	}
+	return err
+}
+
+func (r *remover) removeEntries(fd, depth int) error {
 	names, err := readNames(fd)
 	if err != nil {
 		return err
@@ -79,17 +94,7 @@ func (r *remover) remove(parent int, name string, depth int) error {
 			return err
 		}
 	}
-	if depth == 0 && r.moved > 0 {
-		return nil // not empty yet, the next pass goes on
-	}
-	err = unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
-	if err == unix.ENOENT {
-		return nil
-	}
-	if err == unix.ENOTEMPTY && r.moved > 0 {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // lift moves everything in fd to the top of the tree, under fresh names.

@@ -1,0 +1,270 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sort"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	orderFD  = 3
+	reportFD = 4
+)
+
+// exit status of the child half itself; the command's own is in the report.
+const (
+	childDone   = 0
+	childBroken = 2 // no order, or the parent is gone
+)
+
+// ChildMain is the child half. It returns at once unless the process was started
+// by Run or Probe with ChildArg as its only argument; then it never returns.
+// Call it first in main, and first in TestMain of test binaries that call Run.
+func ChildMain() {
+	if len(os.Args) != 2 || os.Args[1] != ChildArg {
+		return
+	}
+	// Credentials belong to threads: everything from here to the start of the
+	// command happens on this one.
+	runtime.LockOSThread()
+	os.Exit(childMain())
+}
+
+type child struct {
+	in       *json.Decoder
+	out      *json.Encoder
+	order    order
+	stopping atomic.Bool // the parent's pipe ended: nothing more is reported
+}
+
+func childMain() int {
+	var st unix.Stat_t
+	if unix.Fstat(orderFD, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		fmt.Fprintln(os.Stderr, "this subcommand is started by the program itself")
+		return childBroken
+	}
+	if err := closeOnExec(); err != nil {
+		return childBroken
+	}
+	orders := os.NewFile(orderFD, "order")
+	c := &child{
+		in:  json.NewDecoder(orders),
+		out: json.NewEncoder(os.NewFile(reportFD, "report")),
+	}
+	if err := c.in.Decode(&c.order); err != nil {
+		return childBroken
+	}
+	if c.order.Probe != nil {
+		caps := probeInside(*c.order.Probe)
+		_ = c.out.Encode(report{Stage: stageCaps, Caps: &caps})
+		return childDone
+	}
+	if err := c.setup(); err != nil {
+		return c.refuse(err)
+	}
+	ok, err := c.probe()
+	if err != nil {
+		return childBroken
+	}
+	if !ok {
+		return childDone
+	}
+	return c.run(orders)
+}
+
+func (c *child) refuse(err error) int {
+	r := report{Stage: stageSetup, Op: err.Error()}
+	var o *opError
+	if errors.As(err, &o) {
+		r.Op, r.Errno = o.op, o.errno()
+		if r.Errno == 0 {
+			r.Op = o.Error()
+		}
+	}
+	_ = c.out.Encode(r)
+	return childDone
+}
+
+func (c *child) setup() error {
+	s := &c.order.Spec
+	if c.order.Namespaces {
+		if !s.Network {
+			if err := loopbackUp(); err != nil {
+				return fail(err, "bring up loopback")
+			}
+		}
+		if err := setupMounts(s); err != nil {
+			return err
+		}
+		_ = unix.Sethostname([]byte("check")) // cosmetic
+	} else if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fail(err, "become reaper of orphans")
+	}
+	if err := setLimits(s.Limits.withDefaults()); err != nil {
+		return err
+	}
+	if err := dropPrivileges(); err != nil {
+		return err
+	}
+	// The command has the same uid: without this it could attach to us.
+	return fail(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0), "become undumpable")
+}
+
+// probe makes the proof and asks the parent whether to go on.
+func (c *child) probe() (bool, error) {
+	p := &prober{marker: c.order.Marker, spec: &c.order.Spec, namespaces: c.order.Namespaces}
+	r := p.run()
+	if err := c.out.Encode(r); err != nil {
+		return false, err
+	}
+	var g goAhead
+	if err := c.in.Decode(&g); err != nil {
+		return false, err
+	}
+	p.cleanUp()
+	return g.Run, nil
+}
+
+func (c *child) run(orders io.Reader) int {
+	go func() {
+		// Nothing more is said on this pipe; its end means stop.
+		_, _ = io.Copy(io.Discard, orders)
+		c.stopping.Store(true)
+		if !c.order.Namespaces {
+			killDescendants()
+		} // else we are process 1: the kernel kills the rest
+		os.Exit(childBroken)
+	}()
+	r := report{Stage: stageExit}
+	pid, err := c.start()
+	if err != nil {
+		r.StartErr = err.Error()
+		_ = c.out.Encode(r)
+		return childDone
+	}
+	_ = c.out.Encode(report{Stage: stageStart, Pid: pid})
+	r.Started = true
+	ws := waitFor(pid)
+	r.ExitCode = ws.ExitStatus()
+	if ws.Signaled() {
+		r.ExitCode, r.Signal = -1, unix.SignalName(ws.Signal())
+	}
+	r.Leftovers = c.leftovers()
+	if c.stopping.Load() {
+		select {} // the other goroutine ends the process; this death was its doing
+	}
+	if !c.order.Namespaces {
+		killDescendants()
+	}
+	_ = c.out.Encode(r)
+	return childDone
+}
+
+// start executes the command from this thread, which holds no privilege.
+func (c *child) start() (int, error) {
+	s := &c.order.Spec
+	var env []string
+	for k, v := range s.Env {
+		env = append(env, k+"="+v)
+	}
+	sort.Strings(env)
+	if err := os.Chdir(s.Dir); err != nil {
+		return 0, err
+	}
+	if h := s.Env["HOME"]; h != "" {
+		_ = os.MkdirAll(h, 0o700) // inside the private temporary directory, or it fails
+	}
+	exe, err := lookPath(s.Argv[0], s.Env["PATH"])
+	if err != nil {
+		return 0, err
+	}
+	pid, err := syscall.ForkExec(exe, s.Argv, &syscall.ProcAttr{
+		Env:   env,
+		Files: []uintptr{0, 1, 2},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return 0, &os.PathError{Op: "exec", Path: exe, Err: err}
+	}
+	return pid, nil
+}
+
+// lookPath finds the program inside the sandbox; relative entries of PATH are
+// not searched.
+func lookPath(name, path string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, d := range filepath.SplitList(path) {
+		if !filepath.IsAbs(d) {
+			continue
+		}
+		p := filepath.Join(d, name)
+		if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && unix.Access(p, unix.X_OK) == nil {
+			return p, nil
+		}
+	}
+	return "", &os.PathError{Op: "look up", Path: name, Err: errors.New("executable not found in PATH of the sandbox")}
+}
+
+// waitFor reaps whatever ends until it is pid.
+func waitFor(pid int) syscall.WaitStatus {
+	for {
+		var ws syscall.WaitStatus
+		got, err := syscall.Wait4(-1, &ws, 0, nil)
+		if got == pid {
+			return ws
+		}
+		if err != nil && err != syscall.EINTR {
+			return ws // no child left; cannot happen before pid was seen
+		}
+	}
+}
+
+func reap() {
+	for {
+		var ws syscall.WaitStatus
+		if got, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil); got <= 0 && err != syscall.EINTR {
+			return
+		}
+	}
+}
+
+// leftovers names what still runs some time after the command ended. The grace
+// is for processes that are about to end: tools wait for their helpers'
+// pipes, not for their deaths.
+func (c *child) leftovers() []string {
+	end := time.Now().Add(c.order.Spec.Limits.withDefaults().Grace)
+	for {
+		reap()
+		var alive []process
+		if c.order.Namespaces {
+			alive = others()
+		} else {
+			alive = descendants()
+		}
+		if len(alive) == 0 || time.Now().After(end) {
+			var names []string
+			for i, p := range alive {
+				if i == 20 {
+					names = append(names, fmt.Sprintf("and %d more", len(alive)-i))
+					break
+				}
+				names = append(names, fmt.Sprintf("%.64q (pid %d)", p.comm, p.pid))
+			}
+			return names
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}

@@ -1,0 +1,113 @@
+package sandbox
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// setupCaps are the capabilities that the child half keeps over its own exec to
+// set up the namespaces; all are relative to its user namespace. The overlay is
+// mounted, and later copies files up, with these: DAC_OVERRIDE and FOWNER let it
+// work in directories that the owner made read-only.
+var setupCaps = []uintptr{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, unix.CAP_FSETID,
+	unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_ADMIN,
+}
+
+// dropPrivileges removes every capability from the calling thread, for good, and
+// forbids to gain any by executing something. The caller has locked its thread
+// and starts the command from it.
+func dropPrivileges() error {
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil && err != unix.EINVAL {
+		return fail(err, "clear ambient capabilities")
+	}
+	for c := uintptr(0); ; c++ {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if err == unix.EINVAL {
+			break // past the last one that the kernel knows
+		}
+		if err == unix.EPERM {
+			break // without SETPCAP the set cannot be cut; no_new_privs below makes it moot
+		}
+		if err != nil {
+			return fail(err, "drop capability %d", c)
+		}
+	}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&hdr, &none[0]); err != nil {
+		return fail(err, "drop capabilities")
+	}
+	return fail(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
+}
+
+// setLimits sets the limits of this process, which the command inherits.
+func setLimits(l Limits) error {
+	set := func(res int, n uint64) error {
+		var cur syscall.Rlimit
+		if err := syscall.Getrlimit(res, &cur); err != nil {
+			return err
+		}
+		n = min(n, cur.Max)
+		// Through package syscall, so that the runtime does not put its own
+		// remembered descriptor limit back when it starts the command.
+		return syscall.Setrlimit(res, &syscall.Rlimit{Cur: n, Max: n})
+	}
+	if err := set(unix.RLIMIT_CORE, 0); err != nil {
+		return fail(err, "limit core files")
+	}
+	if err := set(unix.RLIMIT_NOFILE, l.Files); err != nil {
+		return fail(err, "limit descriptors")
+	}
+	if l.Processes > 0 {
+		if err := set(unix.RLIMIT_NPROC, l.Processes); err != nil {
+			return fail(err, "limit processes")
+		}
+	}
+	return nil
+}
+
+// loopbackUp brings up the only interface of a fresh network namespace: tests
+// commonly talk to themselves.
+func loopbackUp() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return ioctlIfreq(s, unix.SIOCSIFFLAGS, req)
+}
+
+func ioctlIfreq(fd int, req uint, v *unix.Ifreq) error {
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(req), uintptr(unsafe.Pointer(v)))
+	if e != 0 {
+		return e
+	}
+	return nil
+}
+
+// closeOnExec marks every descriptor from 3 on, whoever left it open: the
+// command inherits 0 to 2.
+func closeOnExec() error {
+	err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC)
+	if err == nil {
+		return nil
+	}
+	fds, err := numericNames("/proc/self/fd")
+	if err != nil {
+		return fail(err, "list own descriptors")
+	}
+	for _, fd := range fds {
+		if fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package sandbox
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// markerPrefix starts the names of probe files; the rest is random.
+const markerPrefix = ".asp-probe-"
+
+func newMarker() (string, error) {
+	var b [16]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return "", err
+	}
+	return markerPrefix + hex.EncodeToString(b[:]), nil
+}
+
+// prober runs inside the sandbox, on the thread and with the credentials that
+// start the command.
+type prober struct {
+	marker     string
+	spec       *Spec
+	namespaces bool
+	made       []string
+}
+
+func (p *prober) run() report {
+	r := report{Stage: stageProbe}
+	var mounts []mountInfo
+	if p.namespaces {
+		var err error
+		if mounts, err = readMountInfo(); err != nil {
+			r.ProbeErr = err.Error()
+			return r
+		}
+		for _, m := range mounts {
+			if !m.readOnly && !p.ours(m.point) {
+				r.Writable = append(r.Writable, m.point)
+			}
+		}
+	}
+	for _, t := range p.spec.Protect {
+		r.Probes = append(r.Probes, p.try(t.Path, mounts))
+	}
+	return r
+}
+
+// ours tells whether a mount point is one of those that setupMounts made.
+func (p *prober) ours(point string) bool {
+	if point == "/dev/shm" || point == "/dev/pts" {
+		return true
+	}
+	for _, m := range p.spec.Mounts {
+		if m.Target == point && m.Kind != MountBindRO {
+			return true
+		}
+	}
+	return false
+}
+
+// try writes where a protected directory is, except where nothing would stop
+// the write: the live tree is never touched to find out whether it could be.
+func (p *prober) try(path string, mounts []mountInfo) probeAnswer {
+	a := probeAnswer{Path: path, Mount: "host"}
+	if _, err := os.Stat(path); err != nil {
+		a.Missing = errors.Is(err, os.ErrNotExist)
+		a.Errno = errnoOf(err)
+		return a
+	}
+	var on *mountInfo
+	for i := range mounts {
+		// The last line of equal points is the one on top.
+		if m := &mounts[i]; inside(path, m.point) && (on == nil || len(m.point) >= len(on.point)) {
+			on = m
+		}
+	}
+	if on == nil || !on.readOnly && !p.ours(on.point) {
+		a.Access = unix.Access(path, unix.W_OK) == nil
+		return a
+	}
+	if p.ours(on.point) {
+		a.Mount = "declared"
+	}
+	name, tmp := filepath.Join(path, p.marker), filepath.Join(path, p.marker+".new")
+	err := os.WriteFile(tmp, []byte(p.marker), 0o600)
+	if err == nil {
+		p.made = append(p.made, tmp)
+		err = os.Rename(tmp, name)
+	}
+	if err == nil {
+		p.made = append(p.made, name)
+		a.Created = true
+	}
+	a.Errno = errnoOf(err)
+	return a
+}
+
+func (p *prober) cleanUp() {
+	for _, f := range p.made {
+		_ = os.Remove(f)
+	}
+}
+
+func errnoOf(err error) int {
+	var n unix.Errno
+	if errors.As(err, &n) {
+		return int(n)
+	}
+	return 0
+}
+
+func inside(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+type mountInfo struct {
+	point    string
+	readOnly bool
+}
+
+func readMountInfo() ([]mountInfo, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return parseMountInfo(b)
+}
+
+// parseMountInfo reads mount points and their own (not the file system's) flags.
+func parseMountInfo(b []byte) ([]mountInfo, error) {
+	var out []mountInfo
+	for line := range bytes.Lines(b) {
+		f := bytes.Fields(line)
+		if len(f) < 6 {
+			return nil, fmt.Errorf("read mountinfo: line of %d fields", len(f))
+		}
+		m := mountInfo{point: unescape(string(f[4]))}
+		for o := range strings.SplitSeq(string(f[5]), ",") {
+			m.readOnly = m.readOnly || o == "ro"
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// unescape undoes the kernel's octal escapes for blank, tab, newline and backslash.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// verdict is the parent's half of the proof: it looks from outside where the
+// markers are.
+func verdict(s *Spec, r report, marker string, namespaces bool) Boundary {
+	b := Boundary{Level: Advisory, Namespaces: namespaces}
+	answers := map[string]probeAnswer{}
+	for _, a := range r.Probes {
+		answers[a.Path] = a
+	}
+	var doubts []string
+	landed, denied := 0, 0
+	for _, t := range s.Protect {
+		a, asked := answers[t.Path]
+		live, err := os.Lstat(filepath.Join(t.Path, marker))
+		tmp, err2 := os.Lstat(filepath.Join(t.Path, marker+".new"))
+		switch {
+		case live != nil || tmp != nil:
+			// The boundary is not there. The marker is ours to take away again.
+			_ = os.Remove(filepath.Join(t.Path, marker))
+			_ = os.Remove(filepath.Join(t.Path, marker+".new"))
+			b.DirectWrite = true
+		case a.Access:
+			b.DirectWrite = true
+		case !errors.Is(err, os.ErrNotExist) || !errors.Is(err2, os.ErrNotExist):
+			doubts = append(doubts, fmt.Sprintf("%.200q could not be looked at", t.Path))
+		case !asked:
+			doubts = append(doubts, fmt.Sprintf("%.200q was not tried", t.Path))
+		case !namespaces:
+			doubts = append(doubts, fmt.Sprintf("%.200q was only judged by its permissions", t.Path))
+		case t.Lands == "" && a.Missing, t.Lands == "" && !a.Created && unix.Errno(a.Errno) == unix.EROFS:
+			denied++
+		case t.Lands != "" && a.Created && holds(filepath.Join(t.Lands, marker), marker):
+			landed++
+		default:
+			doubts = append(doubts, fmt.Sprintf("%.200q: errno %d", t.Path, a.Errno))
+		}
+	}
+	if len(r.Writable) > 0 {
+		doubts = append(doubts, fmt.Sprintf("writable mount %.200q", r.Writable[0]))
+	}
+	if r.ProbeErr != "" {
+		doubts = append(doubts, r.ProbeErr)
+	}
+	if len(s.Protect) == 0 {
+		doubts = append(doubts, "nothing was named to protect")
+	}
+	switch {
+	case b.DirectWrite && namespaces:
+		b.Evidence = "the probe reached a protected directory from inside the namespaces"
+	case b.DirectWrite:
+		b.Evidence = "no namespaces: the command ran with the caller's rights and could write to the workspace; its process group and all descendants were killed"
+	case !namespaces:
+		b.Evidence = "no namespaces: the command ran with the caller's rights; its process group and all descendants were killed"
+	case len(doubts) > 0:
+		b.Level = Gated
+		b.Evidence = "own user, mount and pid namespaces and a read-only file system were set up, but the probe was inconclusive: " + strings.Join(doubts, "; ")
+	default:
+		b.Level = MediatedWrite
+		b.Evidence = fmt.Sprintf("own user, mount, pid, ipc and uts namespaces; every mount but the declared ones read-only; a probe with the command's credentials wrote at %d protected directories and landed in scratch, and was denied at %d", landed, denied)
+	}
+	return b
+}
+
+func holds(file, want string) bool {
+	st, err := os.Lstat(file)
+	if err != nil || !st.Mode().IsRegular() {
+		return false
+	}
+	b, err := os.ReadFile(file)
+	return err == nil && string(b) == want
+}

@@ -1,0 +1,435 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stdio says what the command's streams are. A nil In is /dev/null; a nil Out or
+// Err is captured into the Result. Files given are not closed.
+type Stdio struct {
+	In, Out, Err *os.File
+}
+
+// Run starts s and waits for its end. See Start and Process.Wait.
+func Run(ctx context.Context, caps Caps, s Spec) (Result, error) {
+	p, err := Start(ctx, caps, s, Stdio{})
+	if err != nil {
+		return Result{}, err
+	}
+	return p.Wait()
+}
+
+// Process is a started command.
+type Process struct {
+	half     *half
+	spec     Spec
+	boundary Boundary
+	started  time.Time
+
+	mu       sync.Mutex
+	timedOut bool
+	canceled bool
+
+	done     chan struct{} // closed when everything is dead
+	watching sync.WaitGroup
+}
+
+// Start sets the sandbox up, proves its boundary and lets the command run. caps
+// is what Probe said; a Spec that needs more is answered with ErrUnsupported and
+// nothing is started, as is a launch whose own proof falls short of s.Require.
+// ctx bounds the whole run: its end kills everything. The caller must call Wait.
+func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error) {
+	namespaces, err := admit(caps, s)
+	if err != nil {
+		return nil, err
+	}
+	s.Limits = s.Limits.withDefaults()
+	marker, err := newMarker()
+	if err != nil {
+		return nil, fmt.Errorf("start sandbox: %w", err)
+	}
+	netOff := namespaces && !s.Network && caps.NetNS.Answer == Yes
+	s.Network = !netOff
+	h, err := spawn(namespaces, netOff, streams{stdio, s.MergeOutput, s.Limits.Output})
+	if err != nil {
+		if namespaces {
+			return nil, &UnsupportedError{s.Require, "namespaces could not be made", err}
+		}
+		return nil, fmt.Errorf("start sandbox: %w", err)
+	}
+	p := &Process{half: h, spec: s, started: time.Now(), done: make(chan struct{})}
+	p.watching.Add(1)
+	go p.watch(ctx)
+	err = p.admitRun(order{Spec: s, Namespaces: namespaces, Marker: marker})
+	if err != nil {
+		h.kill()
+		h.finish()
+		close(p.done)
+		p.watching.Wait()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("start sandbox: %w", ctx.Err())
+		}
+		return nil, err
+	}
+	p.boundary.NetworkOff = netOff
+	return p, nil
+}
+
+// admit decides by caps alone, before anything is started.
+func admit(caps Caps, s Spec) (namespaces bool, err error) {
+	switch {
+	case len(s.Argv) == 0 || s.Argv[0] == "":
+		return false, errors.New("start sandbox: no program named")
+	case !filepath.IsAbs(s.Dir):
+		return false, fmt.Errorf("start sandbox: directory %.200q is not absolute", s.Dir)
+	case s.Require == LevelInvalid:
+		return false, errors.New("start sandbox: no level required; Advisory must be said")
+	case s.Require > MediatedWrite:
+		return false, &UnsupportedError{s.Require, "reads and system calls are not restricted", nil}
+	}
+	namespaces = caps.Namespaces()
+	if !namespaces && s.Require > Advisory {
+		return false, &UnsupportedError{s.Require, caps.Missing(), nil}
+	}
+	for _, m := range s.Mounts {
+		if !namespaces || m.Kind == MountOverlay && !caps.CanOverlay() {
+			return false, &UnsupportedError{s.Require, "mounts are declared, but: " + caps.Missing(), nil}
+		}
+	}
+	return namespaces, nil
+}
+
+// admitRun tells the child what to do, takes its probe's answer and decides.
+func (p *Process) admitRun(o order) error {
+	if err := p.half.send(o); err != nil {
+		return fmt.Errorf("start sandbox: send order: %w", err)
+	}
+	r, err := p.half.receive()
+	if err != nil {
+		return fmt.Errorf("start sandbox: read report: %w", err)
+	}
+	switch r.Stage {
+	case stageSetup:
+		cause := error(errors.New(r.Op))
+		if r.Errno != 0 {
+			cause = fmt.Errorf("%s: %w", r.Op, syscall.Errno(r.Errno))
+		}
+		if o.Namespaces {
+			return &UnsupportedError{p.spec.Require, "it could not be set up", cause}
+		}
+		return fmt.Errorf("start sandbox: %w", cause)
+	case stageProbe:
+	default:
+		return fmt.Errorf("start sandbox: child answered %q", r.Stage)
+	}
+	p.boundary = verdict(&p.spec, r, o.Marker, o.Namespaces)
+	if p.boundary.Level < p.spec.Require {
+		_ = p.half.send(goAhead{Run: false})
+		return &UnsupportedError{p.spec.Require, p.boundary.Evidence, nil}
+	}
+	if err := p.half.send(goAhead{Run: true}); err != nil {
+		return fmt.Errorf("start sandbox: send go-ahead: %w", err)
+	}
+	return nil
+}
+
+// watch ends the run when its time is over or the caller cancels.
+func (p *Process) watch(ctx context.Context) {
+	defer p.watching.Done()
+	t := time.NewTimer(p.spec.Limits.Wall)
+	defer t.Stop()
+	select {
+	case <-p.done:
+		return
+	case <-t.C:
+		p.mu.Lock()
+		p.timedOut = true
+		p.mu.Unlock()
+	case <-ctx.Done():
+		p.mu.Lock()
+		p.canceled = true
+		p.mu.Unlock()
+	}
+	p.half.kill()
+}
+
+// Kill ends the run as a cancelled context does. Wait must still be called.
+func (p *Process) Kill() {
+	p.mu.Lock()
+	p.canceled = true
+	p.mu.Unlock()
+	p.half.kill()
+}
+
+// Boundary is what the launch established, known before the command runs.
+func (p *Process) Boundary() Boundary { return p.boundary }
+
+// Wait returns when every process of the run is dead and all output is read.
+func (p *Process) Wait() (Result, error) {
+	r, rerr := p.half.receive()
+	pid := 0
+	if rerr == nil && r.Stage == stageStart {
+		pid = r.Pid
+		r, rerr = p.half.receive()
+	}
+	stuck := p.half.finish()
+	if pid > 0 && rerr != nil && !p.half.namespaces {
+		// The child half did not end by itself; what it guarded is leaderless.
+		_ = syscall.Kill(-pid, syscall.SIGKILL)
+	}
+	close(p.done)
+	p.watching.Wait()
+	res := Result{
+		Started: r.Started, StartError: r.StartErr, ExitCode: r.ExitCode, Signal: r.Signal, Leftovers: r.Leftovers,
+		Elapsed: time.Since(p.started), Boundary: p.boundary,
+	}
+	res.Stdout, res.Stderr, res.Truncated = p.half.output()
+	p.mu.Lock()
+	res.TimedOut, res.Cancelled = p.timedOut, p.canceled
+	p.mu.Unlock()
+	if stuck {
+		res.Leftovers = append(res.Leftovers, "an unknown process that keeps the output open")
+	}
+	if rerr == nil && r.Stage == stageExit {
+		// The command was done before the clock was.
+		res.TimedOut, res.Cancelled = false, false
+		return res, nil
+	}
+	if res.TimedOut || res.Cancelled {
+		res.Started, res.ExitCode, res.Signal = pid > 0, -1, "SIGKILL"
+		return res, nil
+	}
+	if rerr == nil {
+		rerr = fmt.Errorf("child answered %q", r.Stage)
+	}
+	return res, fmt.Errorf("wait for sandbox: %w", rerr)
+}
+
+// half is the parent's hold on a child half.
+type half struct {
+	cmd        *exec.Cmd
+	namespaces bool
+	in         *os.File // order pipe
+	enc        *json.Encoder
+	reportR    *os.File
+	dec        *json.Decoder
+
+	captures [2]*capture // stdout and stderr, nil where not captured
+	once     sync.Once
+	exited   chan struct{}
+}
+
+type capture struct {
+	r    *os.File
+	buf  *bounded
+	done chan struct{}
+	eof  bool
+}
+
+// streams says where the child half's output goes.
+type streams struct {
+	Stdio
+	merge bool
+	limit int
+}
+
+// spawn starts the child half.
+func spawn(namespaces, netOff bool, io streams) (_ *half, err error) {
+	var ours, theirs []*os.File
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+		if err != nil {
+			for _, f := range ours {
+				f.Close()
+			}
+		}
+	}()
+	pipe := func(childReads bool) (parent, childEnd *os.File) {
+		r, w, e := os.Pipe()
+		if e != nil {
+			err = errors.Join(err, e)
+			return nil, nil
+		}
+		parent, childEnd = r, w
+		if childReads {
+			parent, childEnd = w, r
+		}
+		ours, theirs = append(ours, parent), append(theirs, childEnd)
+		return parent, childEnd
+	}
+	h := &half{namespaces: namespaces, exited: make(chan struct{})}
+	orderW, orderR := pipe(true)
+	reportR, reportW := pipe(false)
+	capturing := func(slot int) *os.File {
+		r, w := pipe(false)
+		h.captures[slot] = &capture{r: r, buf: newBounded(io.limit), done: make(chan struct{})}
+		return w
+	}
+	stdin, stdout, stderr := io.In, io.Out, io.Err
+	if stdout == nil {
+		stdout = capturing(0)
+	}
+	if io.merge {
+		stderr = stdout
+	} else if stderr == nil {
+		stderr = capturing(1)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if stdin == nil {
+		if stdin, err = os.Open(os.DevNull); err != nil {
+			return nil, err
+		}
+		theirs = append(theirs, stdin)
+	}
+	h.in, h.enc, h.reportR, h.dec = orderW, json.NewEncoder(orderW), reportR, json.NewDecoder(reportR)
+	h.cmd = &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{"asp", ChildArg},
+		Env: []string{"GOGC=off"}, // the child half lives short; nothing of the caller's environment is in its memory
+		Dir: "/", Stdin: stdin, Stdout: stdout, Stderr: stderr,
+		ExtraFiles:  []*os.File{orderR, reportW},
+		SysProcAttr: childAttr(namespaces, netOff),
+	}
+	if err := h.start(); err != nil {
+		return nil, err
+	}
+	for _, c := range h.captures {
+		if c != nil {
+			go c.drain()
+		}
+	}
+	return h, nil
+}
+
+func childAttr(namespaces, netOff bool) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setsid: true}
+	if !namespaces {
+		// No death signal: the child half must outlive us for the moment that it
+		// takes to kill its descendants.
+		return a
+	}
+	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	if netOff {
+		a.Cloneflags |= unix.CLONE_NEWNET
+	}
+	uid, gid := os.Geteuid(), os.Getegid()
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+	a.AmbientCaps = setupCaps
+	a.Pdeathsig = syscall.SIGKILL
+	return a
+}
+
+// start starts the child from a thread that lives until the child is dead: the
+// death signal is sent when the starting thread ends, not the process.
+func (h *half) start() error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := h.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		_ = h.cmd.Wait() // the report says more than the status
+		close(h.exited)
+	}()
+	return <-started
+}
+
+func (h *half) send(v any) error { return h.enc.Encode(v) }
+
+func (h *half) receive() (report, error) {
+	var r report
+	err := h.dec.Decode(&r)
+	return r, err
+}
+
+// kill ends the run; it returns at once. With a pid namespace the death of its
+// first process is everybody's. Without, the child half is told to kill what is
+// below it.
+func (h *half) kill() {
+	if h.namespaces {
+		_ = h.cmd.Process.Kill()
+		return
+	}
+	h.once.Do(func() { h.in.Close() })
+}
+
+// finish waits until the child half is dead and the output is read. It tells
+// whether somebody still holds an output pipe.
+func (h *half) finish() (stuck bool) {
+	if !h.namespaces {
+		h.waitPlain()
+	}
+	<-h.exited
+	h.once.Do(func() { h.in.Close() })
+	h.reportR.Close()
+	for _, c := range h.captures {
+		if c == nil {
+			continue
+		}
+		// Whoever could write is dead, so the end is near; a process that got
+		// away without namespaces must not hold us up.
+		_ = c.r.SetReadDeadline(time.Now().Add(2 * time.Second))
+		<-c.done
+		c.r.Close()
+		stuck = stuck || !c.eof
+	}
+	return stuck
+}
+
+// waitPlain gives a child half without pid namespace that does not end (it may
+// have been stopped by the command) some time after its pipe was closed, and
+// then takes its whole group.
+func (h *half) waitPlain() {
+	select {
+	case <-h.exited:
+		return
+	default:
+	}
+	// The child half ends by itself after its report; kill() asked it to
+	// otherwise.
+	t := time.NewTimer(10 * time.Second)
+	defer t.Stop()
+	select {
+	case <-h.exited:
+	case <-t.C:
+		_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
+	}
+}
+
+func (c *capture) drain() {
+	defer close(c.done)
+	_, err := io.Copy(c.buf, c.r)
+	c.eof = err == nil
+}
+
+func (h *half) output() (stdout, stderr []byte, truncated bool) {
+	var out [2][]byte
+	for i, c := range h.captures {
+		if c == nil {
+			continue
+		}
+		b, cut := c.buf.bytes()
+		out[i], truncated = b, truncated || cut
+	}
+	return out[0], out[1], truncated
+}

@@ -1,0 +1,42 @@
+//go:build !linux
+
+package sandbox
+
+import (
+	"context"
+	"os"
+)
+
+// ChildMain does nothing on this system.
+func ChildMain() {}
+
+// Probe answers No for everything on this system.
+func Probe(context.Context, ProbeDirs) Caps {
+	no := Cap{Answer: No, Detail: "needs Linux"}
+	return Caps{no, no, no, no, no, no, no, no}
+}
+
+// Stdio says what the command's streams are.
+type Stdio struct{ In, Out, Err *os.File }
+
+// Process is a started command; none is on this system.
+type Process struct{}
+
+// Wait cannot be reached on this system.
+func (*Process) Wait() (Result, error) { return Result{}, ErrUnsupported }
+
+// Kill does nothing on this system.
+func (*Process) Kill() {}
+
+// Boundary is empty on this system.
+func (*Process) Boundary() Boundary { return Boundary{} }
+
+// Start starts nothing on this system: descendants could not be killed reliably.
+func Start(_ context.Context, _ Caps, s Spec, _ Stdio) (*Process, error) {
+	return nil, &UnsupportedError{s.Require, "needs Linux", nil}
+}
+
+// Run starts nothing on this system.
+func Run(_ context.Context, _ Caps, s Spec) (Result, error) {
+	return Result{}, &UnsupportedError{s.Require, "needs Linux", nil}
+}

@@ -1,0 +1,218 @@
+//go:build linux
+
+package worktree
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"syscall"
+
+	"github.com/aspengine/asp/snapshot"
+	"golang.org/x/sys/unix"
+)
+
+// layout is what the effects mean for the tree, worked out once for both
+// methods against the live tree as it is.
+type layout struct {
+	root   string
+	umask  uint32
+	write  []snapshot.Effect // files and links to make, by path
+	remove []string          // paths that vanish: files, and directories left empty; outermost only
+	perm   func(snapshot.Path) (uint32, bool)
+}
+
+// plan works the layout out. It reads the live tree and writes nothing.
+func plan(root string, effects []snapshot.Effect, perm func(snapshot.Path) (uint32, bool)) (*layout, error) {
+	l := &layout{root: root, perm: perm}
+	var err error
+	if l.umask, err = umask(); err != nil {
+		return nil, err
+	}
+	gone := map[string]bool{}
+	stay := map[string]bool{} // written paths and all directories above them
+	for _, e := range effects {
+		if e.Path.IsZero() {
+			return nil, errors.New("lay out candidate: an effect has no path")
+		}
+		if e.Gone {
+			gone[e.Path.String()] = true
+			continue
+		}
+		switch e.Mode {
+		case snapshot.ModeRegular, snapshot.ModeExecutable, snapshot.ModeSymlink:
+		default:
+			return nil, fmt.Errorf("lay out candidate: %.200q has mode %o, which no file has", e.Path, e.Mode)
+		}
+		l.write = append(l.write, e)
+		for s := e.Path.String(); s != "."; s = filepath.Dir(s) {
+			stay[s] = true
+		}
+	}
+	sort.Slice(l.write, func(i, j int) bool { return l.write[i].Path.String() < l.write[j].Path.String() })
+	removed := map[string]bool{}
+	for p := range gone {
+		if !stay[p] {
+			removed[p] = true
+		}
+	}
+	// A directory that loses its last name goes too, as in git; one level up may
+	// follow. Deepest first, so that a parent sees what became of its children.
+	dirs := map[string]bool{}
+	for p := range gone {
+		for d := filepath.Dir(p); d != "."; d = filepath.Dir(d) {
+			dirs[d] = true
+		}
+	}
+	order := make([]string, 0, len(dirs))
+	for d := range dirs {
+		order = append(order, d)
+	}
+	sort.Slice(order, func(i, j int) bool { return strings.Count(order[i], "/") > strings.Count(order[j], "/") })
+	for _, d := range order {
+		if stay[d] && !l.writesAt(d) {
+			continue
+		}
+		empty, err := l.emptied(d, removed, gone)
+		if err != nil {
+			return nil, err
+		}
+		if !empty {
+			if l.writesAt(d) {
+				return nil, fmt.Errorf("lay out candidate: %.200q becomes a file, but holds other names", d)
+			}
+			continue
+		}
+		if !stay[d] {
+			removed[d] = true
+		}
+	}
+	for p := range removed {
+		outer := false
+		for d := filepath.Dir(p); d != "."; d = filepath.Dir(d) {
+			outer = outer || removed[d] || l.writesAt(d)
+		}
+		if !outer {
+			l.remove = append(l.remove, p)
+		}
+	}
+	sort.Strings(l.remove)
+	return l, nil
+}
+
+func (l *layout) writesAt(p string) bool {
+	i := sort.Search(len(l.write), func(i int) bool { return l.write[i].Path.String() >= p })
+	return i < len(l.write) && l.write[i].Path.String() == p
+}
+
+// emptied tells whether every live name in d is removed.
+func (l *layout) emptied(d string, removed, gone map[string]bool) (bool, error) {
+	names, err := os.ReadDir(filepath.Join(l.root, d))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("lay out candidate: %w", err)
+	}
+	for _, n := range names {
+		p := d + "/" + n.Name()
+		if !removed[p] && !gone[p] {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// permOf gives the bits that a regular file of the after-state has.
+func (l *layout) permOf(e snapshot.Effect) uint32 {
+	if l.perm != nil {
+		if p, ok := l.perm(e.Path); ok {
+			return p & 0o7777
+		}
+	}
+	var st unix.Stat_t
+	err := unix.Lstat(filepath.Join(l.root, e.Path.String()), &st)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		if e.Mode == snapshot.ModeExecutable {
+			return 0o777 &^ l.umask
+		}
+		return 0o666 &^ l.umask
+	}
+	p := st.Mode & 0o7777
+	switch {
+	case e.Mode == snapshot.ModeExecutable && p&0o100 == 0:
+		p |= (p & 0o444) >> 2 // whoever may read may run
+	case e.Mode == snapshot.ModeRegular && p&0o100 != 0:
+		p &^= 0o111
+	}
+	return p
+}
+
+// put writes one effect at path, which must not exist, and checks its bytes.
+func (l *layout) put(e snapshot.Effect, path string) error {
+	r, err := e.Open()
+	if err != nil {
+		return fmt.Errorf("open after-bytes of %.200q: %w", e.Path, err)
+	}
+	defer r.Close()
+	if e.Mode == snapshot.ModeSymlink {
+		b, err := io.ReadAll(io.LimitReader(r, unix.PathMax+1))
+		if err != nil {
+			return fmt.Errorf("read after-bytes of %.200q: %w", e.Path, err)
+		}
+		if snapshot.DigestOf(b) != e.Digest {
+			return fmt.Errorf("after-bytes of %.200q do not match their digest", e.Path)
+		}
+		return os.Symlink(string(b), path)
+	}
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &fs.PathError{Op: "create", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	d := newDigester()
+	_, err = io.Copy(io.MultiWriter(f, d), r)
+	if err == nil && d.digest() != e.Digest {
+		err = fmt.Errorf("after-bytes of %.200q do not match their digest", e.Path)
+	}
+	if err == nil {
+		l.chown(f, e.Path.String())
+		err = unix.Fchmod(fd, l.permOf(e)) // after chown, which clears set-id bits
+	}
+	return errors.Join(err, f.Close())
+}
+
+// chown gives the file the live file's owner where we may; only root may.
+func (l *layout) chown(f *os.File, rel string) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	var st unix.Stat_t
+	if unix.Lstat(filepath.Join(l.root, rel), &st) == nil {
+		_ = f.Chown(int(st.Uid), int(st.Gid))
+	}
+}
+
+// umask reads the process's mask without changing it: to ask with umask(2) means
+// to set it, for every thread.
+func umask() (uint32, error) {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, fmt.Errorf("read umask: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "Umask:"); ok {
+			var m uint32
+			if _, err := fmt.Sscanf(v, "%o", &m); err != nil {
+				return 0, fmt.Errorf("read umask: %w", err)
+			}
+			return m, nil
+		}
+	}
+	return 0, errors.New("read umask: not told")
+}
