@@ -153,9 +153,8 @@ func TestFailEach(t *testing.T) {
 	events := clean.Events()
 	for _, e := range events {
 		m := below(t)
-		f := faultfs.New(m, nil)
 		var before memfs.Tree
-		f = faultfs.New(m, func(ev faultfs.Event) faultfs.Fault {
+		f := faultfs.New(m, func(ev faultfs.Event) faultfs.Fault {
 			if ev.N == e.N {
 				before = m.Dump("/")
 				return faultfs.Fault{Err: syscall.EIO}
@@ -181,10 +180,9 @@ func TestFailEach(t *testing.T) {
 // Death before an operation leaves what the operations before it did, death
 // after it one more; nothing that comes later has an effect.
 func TestDieAtEach(t *testing.T) {
-	clean := faultfs.New(below(t), nil)
 	var states []memfs.Tree // before each mutating operation
 	m := below(t)
-	clean = faultfs.New(m, func(e faultfs.Event) faultfs.Fault {
+	clean := faultfs.New(m, func(e faultfs.Event) faultfs.Fault {
 		if e.Op.Mutating() {
 			states = append(states, m.Dump("/"))
 		}

@@ -3,6 +3,7 @@ package memfs
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/aspengine/asp/internal/vfs"
 )
@@ -46,6 +47,12 @@ func (m Mode) String() string {
 		return "ordered"
 	}
 	return fmt.Sprintf("mode %d", uint8(m))
+}
+
+// Seeded returns a choose for Crash that gives the same numbers for the same
+// seed.
+func Seeded(seed uint64) func(n int) int {
+	return rand.New(rand.NewPCG(seed, 0)).IntN
 }
 
 // Crash returns the file system that is found after a power cut at this
