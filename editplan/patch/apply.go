@@ -1,0 +1,320 @@
+package patch
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// Options choose how hunks may be placed. The zero value is the strict one: all
+// context must match, byte for byte; the lines may have moved.
+type Options struct {
+	// Fuzz is how many context lines at each end of a hunk may be left out of
+	// the comparison. With it, a hunk without context at an end may also
+	// match elsewhere than at that end of the file. Every use is reported.
+	Fuzz int
+	// ZeroContext says that the patch was made without context, so that a hunk
+	// without any stands for the lines that it states and not for a whole
+	// file. It is found out without this option wherever a hunk of the file
+	// can mean nothing else.
+	ZeroContext bool
+	// Limits bound the result of a binary change.
+	Limits Limits
+}
+
+// HunkReport says where a hunk went.
+type HunkReport struct {
+	Hunk   int  // from 1
+	Line   int  // of the patch
+	At     int  // line of the file, as earlier hunks left it, where the lines that were compared begin, from 1
+	Offset int  // lines that it is away from where it said
+	Fuzz   int  // context lines left out at an end
+	Loose  bool // matched away from the end of the file that it claims
+}
+
+// HunkFailure says why a hunk has no place. Binary changes have one of number 0.
+type HunkFailure struct {
+	Hunk   int // from 1
+	Line   int // of the patch
+	At     int // line of the file where it was tried first, from 1; 0 if none
+	Want   string
+	Got    string // both cut, without newline; the first difference at At
+	Reason string // one sentence
+}
+
+// Outcome is what Apply found. New is nil if there are failures.
+type Outcome struct {
+	New      []byte
+	Reports  []HunkReport // of all hunks that have a place, in order
+	Failures []HunkFailure
+}
+
+// maxCompares bounds the lines that the search for a hunk's place may look at
+// in one file; it is only ever reached by input made for it.
+const maxCompares = 50_000_000
+
+// Apply makes the new content of a file from the old. It tries every hunk even
+// after one failed, so that all failures are listed. It does not look at names
+// or modes. A hunk never overlaps what an earlier one of the same patch wrote.
+func Apply(fp *FilePatch, old []byte, o Options) Outcome {
+	if fp.Binary != nil {
+		return applyBinary(fp, old, o.Limits.withDefaults().Result)
+	}
+	if len(fp.Hunks) == 0 {
+		if fp.Kind == Delete && len(old) > 0 {
+			return Outcome{Failures: []HunkFailure{{Line: fp.Line, Reason: "the patch removes an empty file, and the file is not empty"}}}
+		}
+		return Outcome{New: old}
+	}
+	im := newImage(old, maxCompares)
+	zero := o.ZeroContext || statesLines(fp)
+	var out Outcome
+	drift := 0 // by which hunks that failed would have moved the later ones
+	for i := range fp.Hunks {
+		h := &fp.Hunks[i]
+		c := split(h)
+		rep, ok := im.find(h, c, -drift, zero && h.bare(), o.Fuzz)
+		if !ok {
+			f := im.explain(h, c, -drift)
+			f.Hunk = i + 1
+			out.Failures = append(out.Failures, f)
+			drift += h.NewLines - h.OldLines
+			continue
+		}
+		rep.Hunk, rep.Line = i+1, h.Line
+		out.Reports = append(out.Reports, rep)
+	}
+	if len(out.Failures) > 0 {
+		return out
+	}
+	out.New = im.bytes()
+	if fp.Kind == Delete && len(out.New) > 0 {
+		return Outcome{Reports: out.Reports, Failures: []HunkFailure{{
+			Line: fp.Line, At: 1, Got: clip(im.old(0)), Reason: "the patch removes the file, and the file has more lines than the patch",
+		}}}
+	}
+	return out
+}
+
+// statesLines tells whether the patch cannot have been made with context: a
+// hunk without any that is not at the beginning.
+func statesLines(fp *FilePatch) bool {
+	for i := range fp.Hunks {
+		if h := &fp.Hunks[i]; h.bare() && (h.OldStart > 1 || h.OldStart == 1 && h.OldLines == 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// content is a hunk taken apart.
+type content struct {
+	pre, post [][]byte
+}
+
+// split reads the lines of a hunk. Body was checked by Parse; a body that was
+// not is read as far as it makes sense.
+func split(h *Hunk) content {
+	var c content
+	for b := h.Body; len(b) > 0; {
+		n := bytes.IndexByte(b, '\n') + 1
+		if n == 0 {
+			n = len(b)
+		}
+		line := b[:n]
+		b = b[n:]
+		text := line[1:]
+		if line[0] == '\n' {
+			text = line
+		}
+		if len(b) > 0 && b[0] == '\\' {
+			text = bytes.TrimSuffix(text, []byte{'\n'})
+		}
+		switch line[0] {
+		case ' ', '\n':
+			if line[0] == '\n' && len(text) == 0 {
+				continue
+			}
+			c.pre, c.post = append(c.pre, text), append(c.post, text)
+		case '-':
+			c.pre = append(c.pre, text)
+		case '+':
+			c.post = append(c.post, text)
+		}
+	}
+	return c
+}
+
+// nominal is the index of the line where the hunk says it is, in a file to
+// which the earlier hunks have been applied.
+func nominal(h *Hunk) int { return max(h.NewStart-1, 0) }
+
+// find places a hunk into the image. shift is added to where the hunk says it
+// is. exact allows that place only.
+func (im *image) find(h *Hunk, c content, shift int, exact bool, fuzz int) (HunkReport, bool) {
+	at := nominal(h) + shift
+	if exact {
+		if h.NewLines == 0 {
+			at = h.NewStart + shift // the range names the line before
+		}
+		if at < 0 || !im.matches(c.pre, at) {
+			return HunkReport{}, false
+		}
+		im.place(at, len(c.pre), c.post)
+		return HunkReport{At: at + 1}, true
+	}
+	// Context is missing at an end of a hunk only at that end of the file.
+	begin, end := h.OldStart <= 1, h.Trailing == 0
+	lead, trail := h.Leading, h.Trailing
+	rep := HunkReport{}
+	keepLead, keepTrail := max(lead-fuzz, 0), max(trail-fuzz, 0)
+	for {
+		if p, ok := im.search(c.pre, at, begin, end); ok {
+			im.place(p, len(c.pre), c.post)
+			rep.At, rep.Offset = p+1, p-at
+			return rep, true
+		}
+		switch {
+		case fuzz <= 0 || lead <= keepLead && trail <= keepTrail && !begin && !end:
+			return rep, false
+		case begin || end:
+			begin, end, rep.Loose = false, false, true
+			continue
+		}
+		// Both ends lose a line when they are equal, else the longer one.
+		first := lead > keepLead && (lead >= trail || trail == keepTrail)
+		if first {
+			c.pre, c.post = c.pre[1:], c.post[1:]
+			lead--
+			at++
+		}
+		if trail > keepTrail && (trail > lead || !first) {
+			c.pre, c.post = c.pre[:len(c.pre)-1], c.post[:len(c.post)-1]
+			trail--
+		}
+		rep.Fuzz = max(h.Leading-lead, h.Trailing-trail)
+	}
+}
+
+// search looks for pre at the line at, then ever further away, first after it.
+func (im *image) search(pre [][]byte, at int, begin, end bool) (int, bool) {
+	n := im.lines()
+	try := func(p int) bool {
+		return (!begin || p == 0) && (!end || p+len(pre) == n) && im.matches(pre, p)
+	}
+	switch {
+	case begin:
+		return 0, try(0)
+	case end:
+		p := n - len(pre)
+		return p, p >= 0 && try(p)
+	}
+	at = min(max(at, 0), n)
+	for d := 0; d <= n && im.budget > 0; d++ {
+		if p := at + d; p <= n && try(p) {
+			return p, true
+		}
+		if p := at - d; d > 0 && p >= 0 && try(p) {
+			return p, true
+		}
+	}
+	return 0, false
+}
+
+// explain finds the first line that differs at the place where the hunk says
+// it is.
+func (im *image) explain(h *Hunk, c content, shift int) HunkFailure {
+	at := min(max(nominal(h)+shift, 0), im.lines())
+	if h.OldStart <= 1 {
+		at = 0
+	}
+	f := HunkFailure{Line: h.Line, At: at + 1, Reason: "the lines of the hunk are not in the file"}
+	if im.budget <= 0 {
+		f.Reason = "the search for the lines of the hunk was given up"
+	}
+	for i, want := range c.pre {
+		got, ok := im.line(at + i)
+		if ok && bytes.Equal(got, want) {
+			continue
+		}
+		f.At, f.Want = at+i+1, clip(want)
+		switch {
+		case !ok:
+			f.Reason = "the file ends before the hunk does"
+		case strings.TrimSuffix(string(got), "\n") == strings.TrimSuffix(string(want), "\n"):
+			f.Reason = "the lines differ in the newline at the end of the file"
+		}
+		f.Got = clip(got)
+		return f
+	}
+	f.Reason = "the lines of the hunk are where it says, but an earlier hunk wrote them or the file has lines beyond them"
+	return f
+}
+
+// clip bounds a line of foreign text.
+func clip(b []byte) string {
+	b = bytes.TrimSuffix(b, []byte{'\n'})
+	if len(b) > 200 {
+		b = b[:200]
+	}
+	return string(b)
+}
+
+// nullID is the object id that stands for no file.
+var nullID = strings.Repeat("0", sha1Hex)
+
+// BlobID is the name that git gives to content.
+func BlobID(content []byte) string {
+	h := sha1.New()
+	fmt.Fprintf(h, "blob %d\x00", len(content))
+	h.Write(content)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// applyBinary takes a change only with full object ids, and checks both.
+func applyBinary(fp *FilePatch, old []byte, limit int64) Outcome {
+	fail := func(format string, a ...any) Outcome {
+		return Outcome{Failures: []HunkFailure{{Line: fp.Line, Reason: fmt.Sprintf(format, a...)}}}
+	}
+	if !isFullID(fp.OldID) || !isFullID(fp.NewID) {
+		return fail("a binary change needs an index line with full object ids")
+	}
+	if fp.Old != "" {
+		if id := BlobID(old); id != fp.OldID {
+			return fail("the patch is for content %s, the file is %s", fp.OldID, id)
+		}
+	} else if len(old) > 0 {
+		return fail("the patch is for an empty file")
+	}
+	if fp.NewID == nullID {
+		return Outcome{New: []byte{}}
+	}
+	if fp.Binary.Method == NoData {
+		return fail("the patch does not hold the data of this binary change")
+	}
+	out, err := fp.Binary.apply(old, limit)
+	if err != nil {
+		return fail("%v", err)
+	}
+	if id := BlobID(out); id != fp.NewID {
+		return fail("the patch makes content %s and promises %s", id, fp.NewID)
+	}
+	if fp.Kind == Delete && len(out) > 0 {
+		return fail("the patch removes the file and leaves content")
+	}
+	return Outcome{New: out, Reports: []HunkReport{}}
+}
+
+func isFullID(s string) bool {
+	if len(s) != sha1Hex {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,7 @@
+package patch
+
+// Quote and Unquote are shown to the tests.
+var (
+	Quote   = quote
+	Unquote = unquote
+)
