@@ -162,7 +162,7 @@ func (s *sweep) enter(off int) {
 	switch {
 	case s.end == len(s.b):
 		s.next = -1
-	case s.cr+1 == s.lf:
+	case s.cr+1 == s.lf && s.lf < len(s.b):
 		s.next = s.end + 2
 	default:
 		s.next = s.end + 1

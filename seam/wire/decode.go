@@ -58,6 +58,8 @@ func (d *decoder) add(path, reason string, a ...any) {
 var (
 	valueType = reflect.TypeFor[canon.Value]()
 	checkType = reflect.TypeFor[checker]()
+
+	valueCheckType = reflect.TypeFor[valueChecker]()
 )
 
 func (d *decoder) value(v canon.Value, into reflect.Value, path, rule string) {
@@ -107,6 +109,11 @@ func (d *decoder) value(v canon.Value, into reflect.Value, path, rule string) {
 	}
 	if len(d.problems) == before && into.Type().Implements(checkType) {
 		if err := into.Interface().(checker).Check(); err != nil {
+			d.add(path, "%s", err)
+		}
+	}
+	if len(d.problems) == before && into.Type().Implements(valueCheckType) {
+		if err := into.Interface().(valueChecker).CheckValue(v); err != nil {
 			d.add(path, "%s", err)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+
+	"github.com/aspengine/asp/internal/canon"
 )
 
 // EditPlan is a proposal: structured operations with preconditions. It is
@@ -144,14 +146,21 @@ func (c DocumentChange) Check() error {
 		switch {
 		case !digest:
 			needs = "expectedDigest"
-		case c.To == "":
-			needs = "to"
 		case edits || c.After != "" && c.After != c.Precondition.ExpectedDigest:
 			return fmt.Errorf("%s takes no new content; a modify beside it does", c.Kind)
 		}
 	}
 	if needs != "" {
 		return fmt.Errorf("%s needs %s", c.Kind, needs)
+	}
+	return nil
+}
+
+// CheckValue demands the destination of a rename. An empty one is there, and is
+// refused for what it is, a path that cannot be.
+func (c DocumentChange) CheckValue(v canon.Value) error {
+	if _, ok := v.Get("to"); !ok && (c.Kind == KindRename || c.Kind == KindMove) {
+		return fmt.Errorf("%s needs to", c.Kind)
 	}
 	return nil
 }

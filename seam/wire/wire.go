@@ -20,6 +20,12 @@ import (
 // applies once the value has its shape. The error is one short sentence.
 type checker interface{ Check() error }
 
+// valueChecker is the same for rules on what is present, which a struct cannot
+// tell from what is empty.
+type valueChecker interface {
+	CheckValue(v canon.Value) error
+}
+
 func oneOf[T ~string](w T, words ...T) error {
 	if slices.Contains(words, w) {
 		return nil

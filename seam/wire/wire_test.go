@@ -68,7 +68,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{`"kind":"modify","precondition":{"expectedDigest":"blob:sha256:aa"},`, `"kind":"create","precondition":{"expectedAbsence":true},`, "create needs after"},
 		{`"kind":"modify","precondition":{"expectedDigest":"blob:sha256:aa"},`, `"kind":"modify","precondition":{"expectedDigest":"blob:sha256:aa"},"after":"blob:sha256:bb",`, "either after or edits"},
 		{`"kind":"modify","precondition":{"expectedDigest":"blob:sha256:aa"},`, `"kind":"delete","precondition":{"expectedDigest":"blob:sha256:aa"},`, "delete takes neither"},
-		{`"kind":"modify","precondition":{"expectedDigest":"blob:sha256:aa"},`, `"kind":"rename","precondition":{"expectedDigest":"blob:sha256:aa"},`, "rename needs to"},
+		{`"kind":"modify","precondition":{"expectedDigest":"blob:sha256:aa"},`, `"kind":"rename","precondition":{"expectedDigest":"blob:sha256:aa"},`, "rename takes no new content"},
 		{`"kind":"modify","precondition":{"expectedDigest":"blob:sha256:aa"},`, `"kind":"move","to":"b","precondition":{"expectedDigest":"blob:sha256:aa"},`, "move takes no new content"},
 		{`"kind":"modify","precondition":{"expectedDigest":"blob:sha256:aa"},`, `"kind":"chmod","precondition":{"expectedDigest":"blob:sha256:aa"},`, "is none of"},
 	} {
@@ -82,6 +82,21 @@ func TestDecodeRefuses(t *testing.T) {
 		err := wire.Decode(value(t, in), &p)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("with %s: %v, want %q", c.new, err, c.want)
+		}
+	}
+}
+
+func TestDecodeRenameNeedsDestination(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"path":"a","kind":"rename","precondition":{"expectedDigest":"blob:sha256:aa"}}`:                                 "rename needs to",
+		`{"path":"a","kind":"move","to":"","precondition":{"expectedDigest":"blob:sha256:aa"}}`:                           "",
+		`{"path":"a","kind":"move","to":"b","after":"blob:sha256:aa","precondition":{"expectedDigest":"blob:sha256:aa"}}`: "",
+		`{"path":"a","kind":"move","to":"b","after":"blob:sha256:bb","precondition":{"expectedDigest":"blob:sha256:aa"}}`: "move takes no new content",
+	} {
+		var c wire.DocumentChange
+		err := wire.Decode(value(t, in), &c)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", in, err, want)
 		}
 	}
 }
