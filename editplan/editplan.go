@@ -65,7 +65,7 @@ type Op struct {
 	Expected snapshot.Digest // bytes that Path must have; zero for Create
 	After    snapshot.Digest // whole-blob result; zero when Edits is used
 	HasAfter bool            // After is set; equal to Expected it keeps the bytes (a change of mode only)
-	Edits    []TextEdit // Modify only, in plan order
+	Edits    []TextEdit      // Modify only, in plan order
 	Mode     ModeChange
 }
 
