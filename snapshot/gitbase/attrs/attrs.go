@@ -98,7 +98,7 @@ func (d *Dir) Enter(name string, gitattributes []byte) *Dir {
 
 // Lookup returns the attributes of the file name (never a directory) in d.
 func (d *Dir) Lookup(name string) Attrs {
-	if len(d.files) == 0 {
+	if len(d.files) == 0 || name == "" {
 		return Attrs{}
 	}
 	f := filler{macros: d.macros}
@@ -106,6 +106,9 @@ func (d *Dir) Lookup(name string) Attrs {
 	for _, file := range d.files {
 		for i := len(file.lines) - 1; i >= 0; i-- {
 			l := &file.lines[i]
+			if !l.pattern.MayMatch(name) {
+				continue
+			}
 			if l.pattern.Base {
 				if l.pattern.MatchName(name, d.fold) {
 					f.fill(l.settings)

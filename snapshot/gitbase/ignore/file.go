@@ -12,12 +12,72 @@ type list struct {
 	source Source
 	dir    string // directory of the file, "" at the top
 	names  []rule // matched against a name
+	byEnd  *index // of names; nil when they are few
 	paths  []rule // matched against a path below dir
 }
 
 type rule struct {
 	pattern.Pattern
 	line int
+}
+
+// index sorts rules by the byte that their names end in: most rules are then
+// never looked at.
+type index struct {
+	from [257]int32 // where in "in" the rules with each end begin
+	in   []int32    // positions in names, ascending for each end
+}
+
+// few is the number of rules up to which looking at each is as fast.
+const few = 8
+
+func newIndex(names []rule) *index {
+	x := &index{in: make([]int32, len(names))}
+	for i := range names {
+		x.from[int(names[i].End())+1]++
+	}
+	for i := range 256 {
+		x.from[i+1] += x.from[i]
+	}
+	next := x.from
+	for i := range names {
+		end := names[i].End()
+		x.in[next[end]] = int32(i) //nolint:gosec // files are far smaller
+		next[end]++
+	}
+	return x
+}
+
+// with returns the rules whose names end in c.
+func (x *index) with(c byte) []int32 { return x.in[x.from[c]:x.from[int(c)+1]] }
+
+// lastName returns the last of the rules for names that matches, or nil.
+func (l *list) lastName(name string, isDir, fold bool) *rule {
+	if l.byEnd == nil {
+		for i := len(l.names) - 1; i >= 0; i-- {
+			if r := &l.names[i]; r.matches(name, isDir, fold) {
+				return r
+			}
+		}
+		return nil
+	}
+	any, same := l.byEnd.with(0), l.byEnd.with(pattern.EndOf(name))
+	for len(any)+len(same) > 0 {
+		var i int32
+		if len(same) == 0 || len(any) > 0 && any[len(any)-1] > same[len(same)-1] {
+			i, any = any[len(any)-1], any[:len(any)-1]
+		} else {
+			i, same = same[len(same)-1], same[:len(same)-1]
+		}
+		if r := &l.names[i]; r.matches(name, isDir, fold) {
+			return r
+		}
+	}
+	return nil
+}
+
+func (r *rule) matches(name string, isDir, fold bool) bool {
+	return r.MayMatch(name) && (isDir || !r.DirOnly) && r.MatchName(name, fold)
 }
 
 // bom is the byte order mark that git skips at the start of a file.
@@ -49,26 +109,25 @@ func parse(b []byte, source Source, dir string) *list {
 	if l.names == nil && l.paths == nil {
 		return nil
 	}
+	if len(l.names) > few {
+		l.byEnd = newIndex(l.names)
+	}
 	return l
 }
 
 // lookup returns the last rule that matches, or nil. path is the full path of
 // the name, made on demand: few lists need it.
 func (v *view) lookup(name string, isDir, fold bool, path *string, dir string) *rule {
-	var best *rule
-	for i := len(v.list.names) - 1; i >= 0; i-- {
-		r := &v.list.names[i]
-		if (isDir || !r.DirOnly) && r.MatchName(name, fold) {
-			best = r
-			break
-		}
+	if name == "" {
+		return nil
 	}
+	best := v.list.lastName(name, isDir, fold)
 	for i := len(v.paths) - 1; i >= 0; i-- {
 		r := v.paths[i]
 		if best != nil && r.line < best.line {
 			break
 		}
-		if r.DirOnly && !isDir {
+		if r.DirOnly && !isDir || !r.MayMatch(name) {
 			continue
 		}
 		if *path == "" {

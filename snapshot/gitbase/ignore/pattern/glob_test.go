@@ -138,10 +138,19 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line, text string) {
 		p := Parse(TrimSpaces(line))
+		name := text[strings.LastIndexByte(text, '/')+1:]
+		if name == "" {
+			return
+		}
 		for _, fold := range []bool{false, true} {
 			if p.Base {
-				p.MatchName(text, fold)
+				if p.MatchName(name, fold) && !p.MayMatch(name) {
+					t.Errorf("%q matches %q but may not", line, name)
+				}
 				continue
+			}
+			if p.MatchPath(text, fold) && !p.MayMatch(name) {
+				t.Errorf("%q matches %q but may not", line, text)
 			}
 			if dir, _, ok := strings.Cut(text, "/"); ok && dir != "" && p.MatchPath(text, fold) && !p.Reaches(dir, fold) {
 				t.Errorf("%q matches %q but does not reach %q", line, text, dir)

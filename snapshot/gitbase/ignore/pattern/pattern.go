@@ -30,12 +30,22 @@ type Pattern struct {
 	arg  string // what a literal, suffix or prefix is compared with
 	lit  string // literal start of an anchored glob
 	rest string // what follows lit
+
+	tail  string // what every matching name ends in
+	whole bool   // and is, in full
+	end   byte   // last byte of tail in lower case, 0 when tail is empty
 }
 
 // Parse takes a line apart. The line is already free of its line end, of
 // trailing spaces (see TrimSpaces) and of comments. Like git it reads to the
 // first NUL byte.
 func Parse(line string) Pattern {
+	p := parse(line)
+	p.setTail()
+	return p
+}
+
+func parse(line string) Pattern {
 	if i := strings.IndexByte(line, 0); i >= 0 {
 		line = line[:i]
 	}
@@ -73,13 +83,56 @@ func Parse(line string) Pattern {
 	return p
 }
 
+// setTail derives the quick check of MayMatch from what was parsed.
+func (p *Pattern) setTail() {
+	switch p.kind {
+	case literal:
+		p.tail, p.whole = p.arg, true
+	case suffix:
+		p.tail = p.arg
+	case glob:
+		// Behind the last wildcard, class and escape all bytes are literal.
+		i := strings.LastIndexAny(p.rest, `*?[]\`) + 1
+		if p.rest[i-1] == '\\' {
+			i++
+		}
+		p.tail = p.rest[min(i, len(p.rest)):]
+	}
+	if i := strings.LastIndexByte(p.tail, '/'); i >= 0 {
+		// The slash after "**" may stand for nothing, in the middle of a name
+		// even: "a**/b" matches "ab".
+		p.tail, p.whole = p.tail[i+1:], p.kind == literal || i > 0
+	}
+	if p.tail != "" {
+		p.end = lower(p.tail[len(p.tail)-1])
+	}
+}
+
+// End is the byte, in lower case, that every matching path ends in; 0 for any.
+func (p *Pattern) End() byte { return p.end }
+
+// EndOf is what End of a pattern must be, if not 0, to match name, which must
+// not be empty.
+func EndOf(name string) byte { return lower(name[len(name)-1]) }
+
+// MayMatch is a cheap check of a path's last component, which must not be
+// empty; false means that the pattern does not match.
+func (p *Pattern) MayMatch(name string) bool {
+	switch {
+	case len(name) < len(p.tail), p.whole && len(name) != len(p.tail):
+		return false
+	default:
+		return p.end == 0 || p.end == lower(name[len(name)-1])
+	}
+}
+
 // parseBase sets how the slashless pattern t, literal up to n, is compared
 // with a name.
 func (p *Pattern) parseBase(t string, n int) {
 	switch {
 	case n == len(t):
 		p.kind, p.arg = literal, t
-	case t[0] == '*' && strings.IndexAny(t[1:], `*?[\`) < 0:
+	case t[0] == '*' && !strings.ContainsAny(t[1:], `*?[\`):
 		p.kind, p.arg = suffix, t[1:]
 	case strings.Trim(t[n:], "*") == "":
 		p.kind, p.arg = prefix, t[:n]
