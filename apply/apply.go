@@ -1,0 +1,191 @@
+// Package apply is the engine: it takes the workspace lock, recovers what a
+// crash left, and leads one plan through the stages of the contract's
+// transaction in an order that one can read in one function (transaction.go).
+// It decides nothing that another room decides: shape is editplan's, facts are
+// preconditions', opinions are checks', what follows from them is
+// checks/policy's, live bytes are apply/commit's.
+//
+// Lock order: workspace lock, then the receipt store's own short lock.
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/checks/policy"
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/snapshot"
+	"github.com/aspengine/asp/snapshot/gitbase"
+)
+
+// Options are what an engine is opened with. The zero value of every optional
+// member is the safe default.
+type Options struct {
+	Dir     string // a directory in the workspace
+	Home    *home.Home
+	FS      vfs.FS // nil: the real one
+	Version string
+	Now     func() time.Time // nil: the system's clock
+	// Step is told what the engine is doing, for progress.
+	Step func(what string)
+	// UserHome is the user's home directory, hidden from checks.
+	UserHome string
+	// Before, if set, runs before each numbered stage; tests use it to change
+	// the workspace at a known moment.
+	Before func(stage string)
+}
+
+// Engine works on one workspace. One goroutine at a time.
+type Engine struct {
+	o        Options
+	fs       vfs.FS
+	ws       snapshot.Workspace
+	git      *gitbase.Repo // nil outside git
+	root     vfs.Dir
+	state    *home.State
+	cfg      policy.Config
+	pol      policy.Policy
+	receipts *receipt.Store
+	packs    *snapshot.Store
+	gitDirs  map[string]vfs.Dir // by absolute path: where the index lies
+	now      func() time.Time
+}
+
+// Open opens the workspace that holds o.Dir and its trusted state. Nothing in
+// the workspace is changed. The caller closes the engine.
+func Open(ctx context.Context, o Options) (_ *Engine, err error) {
+	e := &Engine{o: o, fs: o.FS, now: o.Now}
+	if e.fs == nil {
+		e.fs = vfs.OS{}
+	}
+	if e.now == nil {
+		e.now = time.Now
+	}
+	if e.o.Step == nil {
+		e.o.Step = func(string) {}
+	}
+	if e.o.Before == nil {
+		e.o.Before = func(string) {}
+	}
+	defer func() {
+		if err != nil {
+			e.Close()
+		}
+	}()
+	e.cfg, err = policy.LoadConfig(o.Home)
+	if err != nil {
+		return nil, err
+	}
+	places, err := gitbase.Find(o.Dir)
+	plain := errors.Is(err, gitbase.ErrNoRepository)
+	if err != nil && !plain {
+		return nil, err
+	}
+	id := home.Identity{Root: places.Root, GitDir: places.GitDir}
+	if plain {
+		if id.Root, err = realDir(o.Dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.Home.CheckOutside(id.Root); err != nil {
+		return nil, err
+	}
+	if e.state, err = o.Home.Workspace(id); err != nil {
+		return nil, err
+	}
+	so := snapshot.Options{State: e.state.Dir()}
+	if plain {
+		e.ws, err = snapshot.OpenPlain(ctx, id.Root, so)
+	} else {
+		e.git, err = gitbase.Open(ctx, places.Root, so)
+		e.ws = e.git
+	}
+	if err != nil {
+		e.ws = nil
+		return nil, err
+	}
+	if e.root, err = e.fs.OpenRoot(e.ws.Root()); err != nil {
+		return nil, fmt.Errorf("open workspace: %w", err)
+	}
+	if e.receipts, err = receipt.Open(e.state, receipt.Options{Retention: e.cfg.Retention.Receipts(), Now: e.now}); err != nil {
+		return nil, err
+	}
+	packs, err := e.state.Sub(home.Packs)
+	if err != nil {
+		return nil, err
+	}
+	e.packs = snapshot.OpenStore(packs, e.cfg.Retention.Packs())
+	if e.pol, err = e.activePolicy(ctx); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close releases everything. Safe on a half-opened engine.
+func (e *Engine) Close() error {
+	var errs []error
+	if e.root != nil {
+		errs = append(errs, e.root.Close())
+	}
+	if e.ws != nil {
+		errs = append(errs, e.ws.Close())
+	}
+	if e.state != nil {
+		errs = append(errs, e.state.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Root is the absolute path of the work tree.
+func (e *Engine) Root() string { return e.ws.Root() }
+
+// Receipts is the store of this workspace's receipts.
+func (e *Engine) Receipts() *receipt.Store { return e.receipts }
+
+// Config is the trusted configuration.
+func (e *Engine) Config() policy.Config { return e.cfg }
+
+func realDir(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return "", err
+	}
+	fi, err := os.Stat(abs)
+	if err != nil {
+		return "", err
+	}
+	if !fi.IsDir() {
+		return "", fmt.Errorf("open workspace %.200q: not a directory", dir)
+	}
+	return abs, nil
+}
+
+// env is the place that commit works in.
+func (e *Engine) env(extra map[string]vfs.Dir) commit.Env {
+	return commit.Env{FS: e.fs, Root: e.root, TxDir: e.ws.TxDir(), Protected: e.protected(), Extra: extra}
+}
+
+// protected are the directories that no plan may enter, by identity.
+func (e *Engine) protected() []vfs.Stat {
+	p := append([]vfs.Stat(nil), e.ws.Protected()...)
+	if st, err := e.o.Home.Dir().Stat(); err == nil {
+		p = append(p, st)
+	}
+	return p
+}
+
+// opener makes an Open function of bytes.
+func opener(b []byte) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return readBytes(b), nil }
+}

@@ -1,0 +1,148 @@
+package commit
+
+import (
+	"crypto/sha256"
+	"errors"
+	"hash"
+	"io"
+	"io/fs"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aspengine/asp/apply/journal"
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/snapshot"
+)
+
+// seen is what one look found at a name. The zero value is an absent name.
+type seen struct {
+	journal.Image
+	st vfs.Stat
+}
+
+// scratch is what hashing needs; kept between files so that a thousand small
+// files do not cost a thousand buffers.
+type scratch struct {
+	h   hash.Hash
+	buf []byte
+}
+
+var scratches = sync.Pool{New: func() any { return &scratch{h: sha256.New(), buf: make([]byte, 128<<10)} }}
+
+// sum hashes r with memory that does not grow with it.
+func sum(r io.Reader) (snapshot.Digest, int64, error) {
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	return s.copy(nil, r)
+}
+
+// copy hashes r and writes it to w, if that is not nil.
+func (s *scratch) copy(w io.Writer, r io.Reader) (d snapshot.Digest, n int64, err error) {
+	s.h.Reset()
+	for {
+		m, rerr := r.Read(s.buf)
+		if m > 0 {
+			s.h.Write(s.buf[:m])
+			n += int64(m)
+			if w != nil {
+				if _, err := w.Write(s.buf[:m]); err != nil {
+					return d, n, err
+				}
+			}
+		}
+		if rerr == io.EOF {
+			s.h.Sum(d[:0])
+			return d, n, nil
+		}
+		if rerr != nil {
+			return d, n, rerr
+		}
+	}
+}
+
+// look describes name in dir with its content. A file is hashed only if its
+// size is one of those of the images wanted, as no other can be any of them;
+// its digest is zero otherwise. FIFOs, sockets and devices come back as
+// KindOther, unopened.
+func look(dir vfs.Dir, name string, want ...journal.Image) (seen, error) {
+	f, err := dir.Open(name)
+	if err != nil {
+		return lookOther(dir, name, err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return seen{}, err
+	}
+	s := seen{st: st, Image: journal.Image{Kind: vfs.KindFile, Size: st.Size, Perm: st.Perm, Ino: st.Ino}}
+	for _, w := range want {
+		if w.Kind == vfs.KindFile && w.Size == st.Size {
+			s.Digest, s.Size, err = sum(f)
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// lookOther describes a name that could not be opened as a file.
+func lookOther(dir vfs.Dir, name string, cause error) (seen, error) {
+	if !errors.Is(cause, unix.ELOOP) && !errors.Is(cause, unix.EINVAL) && !errors.Is(cause, fs.ErrNotExist) && !errors.Is(cause, fs.ErrPermission) {
+		return seen{}, cause
+	}
+	st, err := dir.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return seen{}, nil
+	}
+	if err != nil {
+		return seen{}, err
+	}
+	s := seen{st: st, Image: journal.Image{Kind: st.Kind, Size: st.Size, Perm: st.Perm, Ino: st.Ino}}
+	switch st.Kind {
+	case vfs.KindFile:
+		// Unreadable: it is there, and nobody can say what it holds.
+		if errors.Is(cause, fs.ErrPermission) {
+			return s, nil
+		}
+		return seen{}, cause
+	case vfs.KindSymlink:
+		target, err := dir.Readlink(name)
+		if err != nil {
+			return seen{}, err
+		}
+		s.Digest, s.Size = snapshot.DigestOf([]byte(target)), int64(len(target))
+	}
+	return s, nil
+}
+
+// is tells whether what was seen is the image: kind, content and mode. A
+// directory is judged by its inode, having no content of its own. The mode of a
+// link means nothing.
+func (s seen) is(i journal.Image) bool {
+	switch {
+	case s.Kind != i.Kind:
+		return false
+	case s.Kind == vfs.KindDir:
+		return s.Ino == i.Ino
+	case s.Kind == vfs.KindSymlink:
+		return s.Digest == i.Digest
+	case s.Kind == vfs.KindFile:
+		return s.Digest == i.Digest && s.Perm == i.Perm && !s.Digest.IsZero()
+	}
+	return s.Absent()
+}
+
+// word names a kind for people.
+func word(k vfs.Kind) string {
+	switch k {
+	case vfs.KindInvalid:
+		return "absent"
+	case vfs.KindFile:
+		return "file"
+	case vfs.KindDir:
+		return "directory"
+	case vfs.KindSymlink:
+		return "symlink"
+	}
+	return "other"
+}

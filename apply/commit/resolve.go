@@ -1,0 +1,266 @@
+package commit
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/aspengine/asp/apply/journal"
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/snapshot"
+)
+
+type saver func(PreImage, io.Reader) error
+
+func resolve(ctx context.Context, env Env, path string, k Keep, save func(PreImage, io.Reader) error) error {
+	if k != KeepMine && k != KeepTheirs || k == KeepTheirs && save == nil {
+		return errors.New("resolve: choose what to keep, and where to save what is replaced")
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := atPath(env, path, func(t *tx, open []journal.Open, at int) error {
+		t.facts.Style = SyncEach
+		i := open[at].Step
+		if k == KeepTheirs {
+			if err := t.putBack(&t.log.Steps[i], save); err != nil {
+				return err
+			}
+			if err := t.syncNames(context.WithoutCancel(ctx), barrierUndo); err != nil {
+				return err
+			}
+		}
+		rest := slices.Delete(slices.Clone(open), at, at+1)
+		if len(rest) == 0 {
+			// The empty list says that everything is decided, should a crash come
+			// before the journal is gone.
+			if err := t.writeOpen(nil); err != nil {
+				return err
+			}
+			return t.clean()
+		}
+		return t.keepOpen(rest)
+	})
+	if err == nil {
+		err = removeHolder(env.FS, env.TxDir)
+	}
+	if err != nil {
+		return fmt.Errorf("resolve %.200q: %w", path, err)
+	}
+	return nil
+}
+
+// putBack makes the live path what it was before the transaction. What is there
+// now is saved first and leaves the live name only by a rename, so that it is
+// looked at again before it is removed.
+func (t *tx) putBack(s *journal.Step, save saver) error {
+	if s.Op == journal.Move {
+		return t.moveBack(s, save)
+	}
+	x, err := t.sides(s)
+	if err != nil {
+		return err
+	}
+	defer func() { t.release(x) }()
+	if x.area == nil || !s.Before.Absent() && x.kept.Absent() {
+		return errors.New("the bytes from before the transaction are not kept")
+	}
+	if x.d == nil {
+		if s.Before.Absent() {
+			return nil
+		}
+		if err := t.makeParents(s.Live); err != nil {
+			return err
+		}
+		dir, _ := split(s.Live.Path)
+		if x.d, err = t.dirs.get(s.Live.Base, dir); err != nil {
+			return err
+		}
+	}
+	t.touch(s.Live.Base, s.Live.Path)
+	if x.live.Absent() {
+		if s.Before.Absent() {
+			return nil
+		}
+		return x.area.Rename(s.Name, x.d, x.name, vfs.NoReplace)
+	}
+	saved, err := saveNow(x.d, x.name, save)
+	if err != nil {
+		return err
+	}
+	t.dirs.forget(s.Live.Path)
+	mode := vfs.Exchange
+	if s.Before.Absent() {
+		mode = vfs.NoReplace
+		err = x.d.Rename(x.name, x.area, s.Name, mode)
+	} else {
+		err = x.area.Rename(s.Name, x.d, x.name, mode)
+	}
+	if err != nil {
+		return err
+	}
+	return t.dropSaved(x.area, s.Name, saved, func() error {
+		if mode == vfs.Exchange {
+			return x.area.Rename(s.Name, x.d, x.name, mode)
+		}
+		return x.area.Rename(s.Name, x.d, x.name, mode)
+	})
+}
+
+// moveBack returns a moved file to its old name.
+func (t *tx) moveBack(s *journal.Step, save saver) error {
+	x, err := t.sides(s)
+	if err != nil {
+		return err
+	}
+	defer t.release(x)
+	if x.live.Absent() {
+		return nil
+	}
+	if err := t.makeParents(live(s.From)); err != nil {
+		return err
+	}
+	dir, name := split(s.From)
+	from, err := t.dirs.get("", dir)
+	if err != nil {
+		return err
+	}
+	defer t.dirs.put(from)
+	t.touch("", s.From)
+	t.touch("", s.Live.Path)
+	// A copy of whatever leaves a name, changed or not.
+	if !x.live.is(s.Before) {
+		if _, err := saveNow(x.d, x.name, save); err != nil {
+			return err
+		}
+	}
+	err = x.d.Rename(x.name, from, name, vfs.NoReplace)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	saved, err := saveNow(from, name, save)
+	if err != nil {
+		return err
+	}
+	if err := x.d.Rename(x.name, from, name, vfs.Exchange); err != nil {
+		return err
+	}
+	return t.dropSaved(x.d, x.name, saved, func() error { return x.d.Rename(x.name, from, name, vfs.Exchange) })
+}
+
+// saved is what saveNow handed out.
+type savedImage struct {
+	kind   vfs.Kind
+	digest snapshot.Digest
+	ino    uint64
+}
+
+// saveNow hands the bytes of a live name to save. An empty directory has none.
+func saveNow(d vfs.Dir, name string, save saver) (savedImage, error) {
+	st, err := d.Lstat(name)
+	if err != nil {
+		return savedImage{}, err
+	}
+	out := savedImage{kind: st.Kind, ino: st.Ino}
+	p := PreImage{Kind: st.Kind, Size: st.Size, Perm: st.Perm}
+	switch st.Kind {
+	case vfs.KindDir:
+		if empty, err := isEmpty(d, name); err != nil || empty {
+			return out, err
+		}
+		return out, errors.New("a directory with files of somebody else is there; move it away first")
+	case vfs.KindSymlink:
+		target, err := d.Readlink(name)
+		if err != nil {
+			return out, err
+		}
+		out.digest = snapshot.DigestOf([]byte(target))
+		p.Digest = out.digest
+		return out, save(p, strings.NewReader(target))
+	case vfs.KindFile:
+		f, err := d.Open(name)
+		if err != nil {
+			return out, err
+		}
+		defer f.Close()
+		h := sha256.New()
+		r := io.TeeReader(f, h)
+		if err := save(p, r); err != nil {
+			return out, err
+		}
+		// Whatever save did not read is not saved, so it must read all of it.
+		if n, err := f.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			return out, errors.Join(errors.New("the bytes on disk were not saved whole"), err)
+		}
+		h.Sum(out.digest[:0])
+		return out, nil
+	}
+	return out, errors.New("a special file is there; move it away first")
+}
+
+// dropSaved removes a name that holds exactly what was saved; anything else
+// goes back by restore.
+func (t *tx) dropSaved(d vfs.Dir, name string, was savedImage, restore func() error) error {
+	now, err := look(d, name, journal.Image{Kind: was.kind, Size: -1})
+	if err != nil {
+		return err
+	}
+	same := now.Kind == was.kind && now.Ino == was.ino
+	if same && was.kind == vfs.KindFile {
+		f, err := d.Open(name)
+		if err != nil {
+			return err
+		}
+		digest, _, err := sum(f)
+		_ = f.Close() // read only
+		if err != nil {
+			return err
+		}
+		same = digest == was.digest
+	}
+	if same && was.kind == vfs.KindSymlink {
+		same = now.Digest == was.digest
+	}
+	if same && was.kind == vfs.KindDir {
+		if same, err = isEmpty(d, name); err != nil {
+			return err
+		}
+	}
+	if !same {
+		return errors.Join(errors.New("it changed while it was being saved; try again"), restore())
+	}
+	if was.kind == vfs.KindDir {
+		return d.Rmdir(name)
+	}
+	return d.Unlink(name)
+}
+
+// makeParents makes the directories that a pre-image goes back into, when
+// somebody has removed them.
+func (t *tx) makeParents(p journal.Place) error {
+	if p.Base != "" {
+		return nil
+	}
+	for i := range len(p.Path) {
+		if p.Path[i] != '/' {
+			continue
+		}
+		up, name := split(p.Path[:i])
+		d, err := t.dirs.get("", up)
+		if err != nil {
+			return err
+		}
+		err = d.Mkdir(name, 0o777)
+		t.dirs.put(d)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		t.touch("", p.Path[:i])
+	}
+	return nil
+}

@@ -1,0 +1,406 @@
+package commit
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+
+	"github.com/aspengine/asp/apply/journal"
+	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/internal/vfs"
+)
+
+const (
+	journalName     = "journal"
+	attentionPrefix = "attention-"
+	besidePrefix    = ".asp-tx-"
+)
+
+// stagedName is the only spelling of our names in an area. Recovery without an
+// intent removes such names and no others, and a journal with another spelling
+// is not believed.
+var stagedName = regexp.MustCompile(`^[0-9a-f]{16}-[0-9a-f]{1,8}$`)
+
+var besideName = regexp.MustCompile(`^\.asp-tx-[0-9a-f]{32}$`)
+
+// area is an open staging directory. dir is nil when the directory is gone
+// (recovery) or not made yet.
+type area struct {
+	dir   vfs.Dir
+	mount int // index into tx.mounts
+	// parent holds the area's own name (areas beside targets).
+	parent dirKey
+	// inherits: new names in it get a group or an ACL from it.
+	inherits bool
+}
+
+// mount is one mount that the transaction writes to. dir is a handle on it that
+// was open before the first write, so that syncfs reports every failed write
+// since.
+type mount struct {
+	dir      vfs.Dir
+	dev, mnt uint64
+}
+
+// tx is a transaction while it runs, and what recovery makes of a journal.
+type tx struct {
+	env     Env
+	o       Options
+	id      string
+	nonce   string
+	holder  vfs.Dir // parent of TxDir; while waits is set, of the .asp to be made
+	waits   bool
+	above   vfs.Dir // parent of an .asp that this transaction made
+	txroot  vfs.Dir // TxDir
+	dirs    *dirs
+	mounts  []mount
+	areas   []*area
+	log     journal.Log
+	w       *journal.Writer
+	jobs    []job // what to stage, parallel to log.Steps
+	facts   Facts
+	notes   []string
+	begun   int // steps whose rename was attempted
+	touched map[dirKey]bool
+}
+
+// job is what a step needs beyond its journal form.
+type job struct {
+	before, after *Image
+	metaFrom      string // path whose file gives metadata and bytes (copying move)
+	st            vfs.Stat
+	staged        bool // the area holds a name of ours
+}
+
+// begin checks the surroundings and opens what is there already. It writes
+// nothing.
+func begin(env Env, txid string, o Options) (*tx, error) {
+	if env.FS == nil || env.Root == nil || !filepath.IsAbs(env.TxDir) {
+		return nil, errors.New("environment is incomplete")
+	}
+	if vfs.CheckName(txid) != nil || len(txid) > journal.MaxTxID || len(o.Tag) > journal.MaxTag {
+		return nil, fmt.Errorf("transaction id %.200q or its tag cannot be used", txid)
+	}
+	if env.Probe == nil {
+		env.Probe = ProbeMount
+	}
+	var n [8]byte
+	_, _ = rand.Read(n[:]) // never fails
+	t := &tx{env: env, o: o, id: txid, nonce: hex.EncodeToString(n[:]), touched: map[dirKey]bool{}}
+	t.dirs = newDirs(&t.env)
+	t.facts.Dirty = -1
+	return t, nil
+}
+
+func (t *tx) step(name string) {
+	if t.o.Step != nil {
+		t.o.Step(name)
+	}
+}
+
+// close releases every handle.
+func (t *tx) close() {
+	t.dirs.close()
+	for _, a := range t.areas {
+		closeDir(a.dir)
+	}
+	for _, m := range t.mounts {
+		closeDir(m.dir)
+	}
+	closeDir(t.txroot)
+	closeDir(t.holder)
+	closeDir(t.above)
+	if t.w != nil {
+		_ = t.w.Close() // synced where it matters
+	}
+}
+
+func closeDir(d vfs.Dir) {
+	if d != nil {
+		_ = d.Close() // a directory handle loses nothing by closing
+	}
+}
+
+// mountOf returns the index of the mount that d is on, registering it.
+func (t *tx) mountOf(d vfs.Dir, st vfs.Stat) (int, error) {
+	for i, m := range t.mounts {
+		if m.dev == st.Dev && m.mnt == st.MntID {
+			return i, nil
+		}
+	}
+	own, err := d.OpenDir(".")
+	if err != nil {
+		return 0, err
+	}
+	f, err := t.env.Probe(own)
+	if err != nil {
+		f = MountFacts{Type: "unknown", Why: "the kernel did not tell the file system: " + err.Error()}
+	}
+	f.MntID, f.Dev = st.MntID, st.Dev
+	t.mounts = append(t.mounts, mount{own, st.Dev, st.MntID})
+	t.facts.Mounts = append(t.facts.Mounts, f)
+	return len(t.mounts) - 1, nil
+}
+
+// findHolder opens the directory that TxDir is, or will be, in. Where that must
+// be made first (the .asp of a plain directory) the handle is on what holds it.
+func (t *tx) findHolder() (err error) {
+	parent := filepath.Dir(t.env.TxDir)
+	t.holder, err = t.env.FS.OpenRoot(parent)
+	if errors.Is(err, fs.ErrNotExist) && filepath.Base(parent) == ".asp" {
+		t.waits = true
+		t.holder, err = t.env.FS.OpenRoot(filepath.Dir(parent))
+	}
+	return err
+}
+
+// makeTxDir makes TxDir and the transaction's own directory in it.
+func (t *tx) makeTxDir() error {
+	if t.waits {
+		if err := t.holder.Mkdir(".asp", 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		h, err := t.holder.OpenDir(".asp")
+		if err != nil {
+			return err
+		}
+		// .asp's own name has to become durable too; the data barrier syncs it.
+		t.above = t.holder
+		t.holder, t.waits = h, false
+	}
+	base := filepath.Base(t.env.TxDir)
+	err := t.holder.Mkdir(base, 0o700)
+	old := errors.Is(err, fs.ErrExist)
+	if err != nil && !old {
+		return err
+	}
+	if t.txroot, err = t.holder.OpenDir(base); err != nil {
+		return err
+	}
+	if old {
+		if err := t.allAttended(); err != nil {
+			return err
+		}
+	}
+	if err := t.txroot.Mkdir(t.id, 0o700); err != nil {
+		return err
+	}
+	t.areas[0].dir, err = t.txroot.OpenDir(t.id)
+	return err
+}
+
+// allAttended makes sure that every transaction kept under TxDir has been
+// recovered and only waits for a person.
+func (t *tx) allAttended() error {
+	names, err := t.txroot.List()
+	if err != nil {
+		return err
+	}
+	for _, e := range names {
+		d, err := t.txroot.OpenDir(e.Name)
+		if err != nil {
+			continue // no directory: not a transaction of ours
+		}
+		_, ok, err := latestAttention(d, e.Name)
+		closeDir(d)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fmt.Errorf("%w: %.200q", ErrUnrecovered, e.Name)
+		}
+	}
+	return nil
+}
+
+// run is the protocol; the numbers are those of docs/formats.md.
+func (t *tx) run(ctx context.Context, changes []Change) (r Result, err error) {
+	defer t.close()
+	defer func() { r.Facts, r.Notes = t.facts, t.notes }()
+
+	// 1. Read-only: the steps, their order, the mounts involved.
+	t.step("plan")
+	items, err := t.plan(changes)
+	if err != nil || len(items) > 0 {
+		return Result{Outcome: Refused, Items: items}, wrap("plan", err)
+	}
+	if len(t.log.Steps) == 0 {
+		return t.runEmpty(ctx)
+	}
+	// 2. to 5. Nothing of this is seen in the workspace, so that a failure only
+	// removes what is ours.
+	items, err = t.makeReady(ctx)
+	if err != nil || len(items) > 0 {
+		err = wrap("stage", err)
+		if cerr := t.clean(); cerr != nil {
+			err = errors.Join(err, fmt.Errorf("clean up: %w", cerr))
+		}
+		return Result{Outcome: Refused, Items: items}, err
+	}
+	// 6. and 7. From here a cancel, an error and a refusal all mean undo.
+	items, err = t.swapAll(ctx)
+	if err == nil && len(items) == 0 {
+		t.step("sync names")
+		err = t.syncNames(ctx, barrierNames)
+	}
+	// 8. The decision.
+	var evidence []byte
+	if err == nil && len(items) == 0 {
+		evidence, err = t.decide(ctx)
+	}
+	if errors.Is(err, ErrIndeterminate) {
+		return Result{Outcome: NeedsAttention}, err
+	}
+	if err != nil || len(items) > 0 {
+		return t.rollBack(items, err)
+	}
+	return t.finish(context.WithoutCancel(ctx), evidence)
+}
+
+// runEmpty commits a plan without any effect; there is nothing to journal.
+func (t *tx) runEmpty(ctx context.Context) (Result, error) {
+	if t.o.Recheck != nil {
+		items, err := t.o.Recheck(ctx)
+		if err != nil || len(items) > 0 {
+			return Result{Outcome: Refused, Items: items}, wrap("check again", err)
+		}
+	}
+	var evidence []byte
+	if t.o.Seal != nil {
+		var err error
+		if evidence, err = t.o.Seal(ctx, t.facts); err != nil {
+			return Result{Outcome: Refused}, wrap("seal", err)
+		}
+	}
+	if t.o.AfterCommit != nil {
+		if err := t.o.AfterCommit(context.WithoutCancel(ctx), evidence, t.facts); err != nil {
+			return Result{Outcome: Committed}, wrap("store the outcome", err)
+		}
+	}
+	return Result{Outcome: Committed}, nil
+}
+
+// makeReady stages everything, writes the intent and makes both durable.
+func (t *tx) makeReady(ctx context.Context) (refusal.List, error) {
+	t.step("stage")
+	if err := t.makeAreas(ctx); err != nil {
+		return nil, err
+	}
+	if err := t.probePrimitives(); err != nil {
+		return nil, err
+	}
+	if items, err := t.stage(ctx); err != nil || len(items) > 0 {
+		return items, err
+	}
+	t.step("write intent")
+	if err := t.w.Intent(t.log.Steps, t.log.Emptied); err != nil {
+		return nil, err
+	}
+	if err := t.w.Flush(); err != nil {
+		return nil, err
+	}
+	t.step("sync data")
+	if err := t.syncData(ctx); err != nil {
+		return nil, err
+	}
+	t.step("check again")
+	if t.o.Recheck != nil {
+		if items, err := t.o.Recheck(ctx); err != nil || len(items) > 0 {
+			return items, err
+		}
+	}
+	return nil, ctx.Err()
+}
+
+// decide writes the commit record. An error other than ErrIndeterminate means
+// that there is durably none.
+func (t *tx) decide(ctx context.Context) ([]byte, error) {
+	t.step("seal")
+	var evidence []byte
+	if t.o.Seal != nil {
+		var err error
+		if evidence, err = t.o.Seal(ctx, t.facts); err != nil {
+			return nil, wrap("seal", err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	t.step("commit")
+	size := t.w.Size()
+	err := t.w.Commit(evidence)
+	if err != nil {
+		return nil, err
+	}
+	if err = t.w.Flush(); err == nil {
+		err = t.syncJournal(barrierCommit)
+	}
+	if err == nil {
+		return evidence, nil
+	}
+	// The record may or may not be on disk. Undo may begin only when it
+	// certainly is not: cut it off and make that durable. This is another
+	// operation with its own sync, not a retry of the failed one. A crash
+	// in between finds all swaps durable and either decision right.
+	if cerr := t.w.Cut(size); cerr != nil {
+		return nil, fmt.Errorf("%w: %w", ErrIndeterminate, errors.Join(err, cerr))
+	}
+	if t.o.Sync != SyncNone {
+		if cerr := t.w.Sync(); cerr != nil {
+			return nil, fmt.Errorf("%w: %w", ErrIndeterminate, errors.Join(err, cerr))
+		}
+	}
+	return nil, err
+}
+
+// rollBack undoes what was begun and says so.
+func (t *tx) rollBack(items refusal.List, cause error) (Result, error) {
+	t.step("undo")
+	if t.begun == 0 { // no rename was tried
+		if cerr := t.clean(); cerr != nil {
+			cause = errors.Join(cause, fmt.Errorf("clean up: %w", cerr))
+		}
+		return Result{Outcome: Refused, Items: items}, cause
+	}
+	open, err := t.undo(t.begun)
+	if err != nil {
+		return Result{Outcome: NeedsAttention, Items: items}, errors.Join(cause, fmt.Errorf("undo: %w", err))
+	}
+	if len(open) > 0 {
+		paths, err := t.describe(open)
+		return Result{Outcome: NeedsAttention, Items: items, Paths: paths}, errors.Join(cause, err)
+	}
+	if err := t.clean(); err != nil {
+		cause = errors.Join(cause, fmt.Errorf("clean up: %w", err))
+	}
+	return Result{Outcome: RolledBack, Items: items}, cause
+}
+
+// finish does what follows a durable commit record. Nothing here can take the
+// commit back.
+func (t *tx) finish(ctx context.Context, evidence []byte) (Result, error) {
+	t.step("tidy")
+	if err := t.tidy(ctx); err != nil {
+		return Result{Outcome: Committed}, wrap("remove emptied directories", err)
+	}
+	t.step("store outcome")
+	if t.o.AfterCommit != nil {
+		if err := t.o.AfterCommit(ctx, evidence, t.facts); err != nil {
+			return Result{Outcome: Committed}, wrap("store the outcome", err)
+		}
+	}
+	t.step("clean up")
+	return Result{Outcome: Committed}, wrap("clean up", t.clean())
+}
+
+func wrap(act string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", act, err)
+}

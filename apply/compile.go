@@ -1,0 +1,208 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/preconditions"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/aspengine/asp/snapshot"
+)
+
+// compile turns the net changes into the three forms that later stages need:
+// changes for commit, effects for snapshots and scratch trees, a ChangeSet for
+// digests and checks; and says what the publish would earn.
+func (t *tx) compile(ctx context.Context) (bool, error) {
+	for _, n := range t.adm.Nets {
+		c, err := t.change(n)
+		if err != nil {
+			return false, err
+		}
+		t.changes = append(t.changes, c)
+		t.effects = append(t.effects, t.effect(n, c))
+	}
+	t.changeset = wire.ChangeSet{Baseline: t.baseline, Changes: changesetOf(t.adm.Nets)}
+	v, err := canon.From(t.changeset)
+	if err != nil {
+		return false, fmt.Errorf("digest changeset: %w", err)
+	}
+	t.csDigest = canon.DigestText(v)
+	if t.forecast, err = commit.Forecast(ctx, t.e.env(t.e.extraDirs()), t.changes, commit.Options{}); err != nil {
+		return false, fmt.Errorf("look at the file system: %w", err)
+	}
+	if g, why := t.expected(); g < t.r.RequireGuarantee {
+		return t.refuse(ctx, refusal.List{refusal.New(refusal.WeakGuarantee, "", -1, "%s was asked for and %s is what can be earned here: %s", t.r.RequireGuarantee, g, why)})
+	}
+	return false, nil
+}
+
+// expected is what a publish now would earn, by the mode asked for, under the
+// ceiling of the trusted configuration.
+func (t *tx) expected() (commit.Guarantee, string) {
+	g, why := t.forecast.Guarantee(), t.forecast.Detail()
+	switch {
+	case len(t.changes) == 0:
+		return commit.GuaranteeNone, "the plan changes nothing"
+	case t.r.Publish == Stage:
+		g, why = t.e.stageForecast()
+	case t.r.Publish == Exchange:
+		g, why = t.e.exchangeForecast(t.forecast)
+	}
+	return t.e.ceiling(g), why
+}
+
+// ceiling lowers a guarantee to what the configuration lets be claimed.
+func (e *Engine) ceiling(g commit.Guarantee) commit.Guarantee {
+	if c, ok := commit.ParseGuarantee(string(e.cfg.GuaranteeCeiling)); ok && e.cfg.GuaranteeCeiling != "" && c < g {
+		return c
+	}
+	return g
+}
+
+// change is one net change in the words of commit.
+func (t *tx) change(n editplan.Net) (commit.Change, error) {
+	c := commit.Change{Path: n.Path, MovedTo: n.MovedTo}
+	if f := t.adm.Fact(n.Path); n.Before.Kind == editplan.IsFile || n.Before.Kind == editplan.IsSymlink {
+		c.Before = imageOf(f)
+	}
+	if n.After.Kind == editplan.Absent {
+		return c, nil
+	}
+	c.From = n.From
+	after := &commit.Image{Kind: vfs.KindFile, Digest: n.After.Digest, Size: n.After.Size}
+	if n.After.Kind == editplan.IsSymlink {
+		after.Kind = vfs.KindSymlink
+	}
+	origin := t.adm.Fact(n.Path)
+	if !n.From.IsZero() {
+		origin = t.adm.Fact(n.From)
+	}
+	if n.Before.Kind == editplan.IsFile || n.Before.Kind == editplan.IsSymlink || !n.From.IsZero() {
+		after.Perm = withMode(origin.Stat.Perm, n.Mode)
+	} else {
+		after.Perm, after.UmaskApplies = 0o666, true
+		if n.Mode == editplan.ModeExec {
+			after.Perm = 0o777
+		}
+	}
+	switch n.Content {
+	case editplan.ContentBlob:
+		b := t.adm.Plan.Blobs[n.After.Digest]
+		after.Open, after.Size = opener(b), int64(len(b))
+	case editplan.ContentEdits:
+		after.Open, after.Size = opener(n.Bytes), int64(len(n.Bytes))
+	case editplan.ContentLive:
+		if !n.Moved {
+			after.Open = t.liveOpener(n.From)
+		}
+		after.Size = origin.Stat.Size
+	case editplan.ContentSame:
+		after.Size = origin.Stat.Size
+	default:
+		return c, fmt.Errorf("net change of %.200q has no content", n.Path)
+	}
+	c.After = after
+	return c, nil
+}
+
+// liveOpener reads the bytes that are at p now; whoever reads them compares
+// their digest.
+func (t *tx) liveOpener(p snapshot.Path) func() (io.ReadCloser, error) {
+	live := snapshot.NewLive(t.e.root)
+	return func() (io.ReadCloser, error) { return live.Open(p) }
+}
+
+func imageOf(f *preconditions.Fact) *commit.Image {
+	return &commit.Image{Kind: f.Stat.Kind, Digest: f.Digest, Size: f.Stat.Size, Perm: f.Stat.Perm, Stat: f.Stat}
+}
+
+// withMode sets or clears the execute bits: set where reading is allowed, as
+// git and chmod +x do under a common umask.
+func withMode(perm uint32, m editplan.ModeChange) uint32 {
+	switch m {
+	case editplan.ModeExec:
+		return perm | perm&0o444>>2
+	case editplan.ModePlain:
+		return perm &^ 0o111
+	}
+	return perm
+}
+
+func (t *tx) effect(n editplan.Net, c commit.Change) snapshot.Effect {
+	e := snapshot.Effect{Path: n.Path}
+	if c.After == nil {
+		e.Gone = true
+		return e
+	}
+	e.Digest, e.Size, e.Mode = c.After.Digest, c.After.Size, snapshot.ModeRegular
+	if c.After.Kind == vfs.KindSymlink {
+		e.Mode = snapshot.ModeSymlink
+	} else if c.After.Perm&0o100 != 0 {
+		e.Mode = snapshot.ModeExecutable
+	}
+	open := c.After.Open
+	if open == nil {
+		from := n.Path
+		if !n.From.IsZero() {
+			from = n.From
+		}
+		if target := t.adm.Fact(from).Target; e.Mode == snapshot.ModeSymlink {
+			open = opener([]byte(target))
+		} else {
+			open = t.liveOpener(from)
+		}
+	}
+	e.Open = func() (snapshot.ReadCloser, error) { return open() }
+	return e
+}
+
+// changesetOf lists the net changes as the protocol's ChangeSet does: a move is
+// one rename, with its after always present.
+func changesetOf(nets []editplan.Net) []wire.Change {
+	moved := map[snapshot.Path]bool{}
+	was := map[snapshot.Path]snapshot.Digest{}
+	for _, n := range nets {
+		was[n.Path] = n.Before.Digest
+		if isRename(n) {
+			moved[n.From] = true
+		}
+	}
+	out := []wire.Change{}
+	for _, n := range nets {
+		c := wire.Change{Path: n.Path.String()}
+		before := n.Before.Kind == editplan.IsFile || n.Before.Kind == editplan.IsSymlink
+		if before {
+			c.Before = wire.BlobRef(n.Before.Digest.Blob())
+		}
+		if n.After.Kind != editplan.Absent {
+			c.After = wire.BlobRef(n.After.Digest.Blob())
+		}
+		switch {
+		case n.After.Kind == editplan.Absent && moved[n.Path]:
+			continue
+		case n.After.Kind == editplan.Absent && !before:
+			continue
+		case n.After.Kind == editplan.Absent:
+			c.Kind = wire.KindDelete
+		case isRename(n):
+			c.Kind, c.From = wire.KindRename, n.From.String()
+			c.Before = wire.BlobRef(was[n.From].Blob())
+		case before:
+			c.Kind = wire.KindModify
+		default:
+			c.Kind = wire.KindCreate
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// isRename tells whether a net change is shown as a rename: the file came from
+// a path that it left, and nothing was at its new one.
+func isRename(n editplan.Net) bool { return !n.From.IsZero() && n.Before.Kind == editplan.Absent }

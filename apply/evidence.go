@@ -1,0 +1,145 @@
+package apply
+
+import (
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/receipt"
+)
+
+// Evidence is what stands beside a receipt: what was established and how, and
+// what an undo needs. It is ours alone, not on the wire.
+type Evidence struct {
+	Publish     string          `json:"publish"`
+	Transaction string          `json:"transaction"`
+	Facts       *FactsRecord    `json:"facts,omitempty"`
+	Paths       []PathRecord    `json:"paths,omitempty"`
+	Packed      bool            `json:"packed,omitempty"` // the pre-images are kept in the pack of the transaction
+	Checks      []CheckRecord   `json:"checks,omitempty"`
+	Refusals    []RefusalRecord `json:"refusals,omitempty"`
+	Notes       []string        `json:"notes,omitempty"`
+	Ref         string          `json:"ref,omitempty"`
+	Commit      string          `json:"commit,omitempty"`
+	Undoes      string          `json:"undoes,omitempty"` // receipt id
+	// Added by the receipt store.
+	PlanProvider string `json:"planProvider,omitempty"`
+	PlanDigest   string `json:"planDigest,omitempty"`
+}
+
+// FactsRecord is commit.Facts as kept.
+type FactsRecord struct {
+	Mounts    []string `json:"mounts"`
+	Style     string   `json:"style"`
+	Barriers  []string `json:"barriers"`
+	Syncs     int64    `json:"syncs"`
+	Exchanged int64    `json:"exchanged"`
+	Created   int64    `json:"created"`
+	Deleted   int64    `json:"deleted"`
+	Moved     int64    `json:"moved"`
+	Beside    int64    `json:"beside,omitempty"`
+	Skipped   []string `json:"skipped,omitempty"`
+}
+
+// PathRecord is one path's way.
+type PathRecord struct {
+	Path   string       `json:"path"`
+	From   string       `json:"from,omitempty"`
+	Moved  bool         `json:"moved,omitempty"` // the file itself was renamed from From
+	Gone   string       `json:"gone,omitempty"`  // where the file itself was renamed to
+	Before *ImageRecord `json:"before,omitempty"`
+	After  *ImageRecord `json:"after,omitempty"`
+	Delta  string       `json:"delta,omitempty"` // blob: the way from before to after
+}
+
+// ImageRecord is one side of a path's way.
+type ImageRecord struct {
+	Kind   string `json:"kind"`
+	Digest string `json:"digest"` // blob id
+	Size   int64  `json:"size"`
+	Perm   int64  `json:"perm"`
+}
+
+// CheckRecord is what a check said, without its output.
+type CheckRecord struct {
+	Name      string   `json:"name"`
+	Status    string   `json:"status"`
+	ExitCode  int64    `json:"exitCode"`
+	ElapsedMs int64    `json:"elapsedMs"`
+	Isolation string   `json:"isolation"`
+	Method    string   `json:"method"`
+	Runs      int64    `json:"runs"`
+	Evidence  string   `json:"evidence,omitempty"`
+	Env       []string `json:"environment,omitempty"` // ignored files that the check could see
+	Detail    string   `json:"detail,omitempty"`
+}
+
+// RefusalRecord is one reason.
+type RefusalRecord struct {
+	Code   string `json:"code"`
+	Path   string `json:"path,omitempty"`
+	Op     int64  `json:"op"`
+	Detail string `json:"detail"`
+}
+
+func (t *tx) evidence(out receipt.Outcome) (canon.Value, error) {
+	ev := Evidence{Publish: t.r.Publish.String(), Transaction: t.txid, Packed: t.packed, Ref: t.r.Ref, Commit: t.refMade, Undoes: t.r.Undoes}
+	if t.facts != nil {
+		ev.Facts = factsRecord(*t.facts)
+	}
+	if out == receipt.Applied || out == receipt.Staged {
+		for _, c := range t.changes {
+			p := PathRecord{Path: c.Path.String(), Before: imageRecord(c.Before), After: imageRecord(c.After), Gone: c.MovedTo.String()}
+			if !c.From.IsZero() {
+				p.From, p.Moved = c.From.String(), c.After != nil && c.After.Open == nil
+			}
+			if k, ok := t.kept[c.Path]; ok {
+				p.Delta = k.delta.Blob()
+			}
+			ev.Paths = append(ev.Paths, p)
+		}
+	}
+	for _, r := range t.report.Results {
+		ev.Checks = append(ev.Checks, CheckRecord{
+			Name: r.Name, Status: r.Status.String(), ExitCode: int64(r.ExitCode), ElapsedMs: r.Elapsed.Milliseconds(),
+			Isolation: r.Isolation.String(), Method: r.Method.String(), Runs: int64(r.Runs), Evidence: valid(r.Evidence), Env: validAll(r.Env), Detail: valid(r.Detail),
+		})
+	}
+	for _, it := range t.answer.Refusals {
+		ev.Refusals = append(ev.Refusals, RefusalRecord{string(it.Code), valid(it.Path), int64(it.Op), valid(it.Detail)})
+	}
+	ev.Notes = validAll(t.answer.Notes)
+	return canon.From(ev)
+}
+
+func validAll(in []string) []string {
+	var out []string
+	for _, s := range in {
+		out = append(out, valid(cut(s)))
+	}
+	return out
+}
+
+func imageRecord(i *commit.Image) *ImageRecord {
+	if i == nil {
+		return nil
+	}
+	r := &ImageRecord{Kind: "file", Digest: i.Digest.Blob(), Size: i.Size, Perm: int64(i.Perm)}
+	if i.Kind == vfs.KindSymlink {
+		r.Kind = "symlink"
+	}
+	return r
+}
+
+func factsRecord(f commit.Facts) *FactsRecord {
+	r := &FactsRecord{
+		Style: f.Style.String(), Syncs: int64(f.Syncs()), Exchanged: int64(f.Exchanged), Created: int64(f.Created),
+		Deleted: int64(f.Deleted), Moved: int64(f.Moved), Beside: int64(f.Beside), Skipped: f.Skipped,
+	}
+	for _, m := range f.Mounts {
+		r.Mounts = append(r.Mounts, m.Type+": "+m.Why)
+	}
+	for _, b := range f.Barriers {
+		r.Barriers = append(r.Barriers, b.What)
+	}
+	return r
+}

@@ -1,0 +1,108 @@
+package journal
+
+import (
+	"fmt"
+
+	"github.com/aspengine/asp/internal/vfs"
+)
+
+// Writer appends to a journal that it made. One goroutine uses it.
+type Writer struct {
+	f    vfs.File
+	enc  encoder
+	size int64
+}
+
+// Create makes the journal file name in dir, which must not have it, readable
+// by nobody else, and buffers its header and Begin record. Nothing is written
+// before Flush.
+func Create(dir vfs.Dir, name, txid, tag string, areas []Area) (*Writer, error) {
+	if len(txid) > MaxTxID || len(tag) > MaxTag || len(areas) > MaxAreas {
+		return nil, fmt.Errorf("create journal: %w", ErrTooLarge)
+	}
+	f, err := dir.Create(name, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create journal: %w", err)
+	}
+	w := &Writer{f: f}
+	w.enc.header()
+	w.enc.beginRecord(txid, tag, areas)
+	return w, nil
+}
+
+// Intent buffers the steps and the Ready record.
+func (w *Writer) Intent(steps []Step, emptied []string) error {
+	if len(steps) > MaxSteps || len(emptied) > MaxSteps {
+		return fmt.Errorf("write intent: %d steps: %w", len(steps), ErrTooLarge)
+	}
+	w.enc.stepsRecords(steps)
+	w.enc.readyRecord(len(steps), emptied)
+	return nil
+}
+
+// Commit buffers the commit record.
+func (w *Writer) Commit(evidence []byte) error {
+	if len(evidence) > MaxEvidence {
+		return fmt.Errorf("write commit record: %d bytes of evidence: %w", len(evidence), ErrTooLarge)
+	}
+	w.enc.commitRecord(evidence)
+	return nil
+}
+
+// Flush writes what is buffered in one call. Not durable before Sync.
+func (w *Writer) Flush() error {
+	n, err := w.f.Write(w.enc.buf)
+	w.size += int64(n)
+	w.enc.buf = w.enc.buf[:0]
+	if err != nil {
+		return fmt.Errorf("write journal: %w", err)
+	}
+	return nil
+}
+
+// Size returns the bytes written.
+func (w *Writer) Size() int64 { return w.size }
+
+// Cut shortens the file to size, taking back what was written after. The
+// writer cannot be appended to afterwards.
+func (w *Writer) Cut(size int64) error {
+	if err := w.f.Truncate(size); err != nil {
+		return fmt.Errorf("cut journal: %w", err)
+	}
+	return nil
+}
+
+// Sync makes what was flushed durable; not the name.
+func (w *Writer) Sync() error {
+	if err := w.f.Sync(); err != nil {
+		return fmt.Errorf("sync journal: %w", err)
+	}
+	return nil
+}
+
+// Close releases the file.
+func (w *Writer) Close() error { return w.f.Close() }
+
+// WriteAttention makes the file name in dir with the list of open paths and
+// syncs it (not the name). An empty list is written too.
+func WriteAttention(dir vfs.Dir, name, txid string, open []Open) (err error) {
+	f, err := dir.Create(name, 0o600)
+	if err != nil {
+		return fmt.Errorf("write attention list: %w", err)
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil && cerr != nil {
+			err = fmt.Errorf("write attention list: %w", cerr)
+		}
+	}()
+	var e encoder
+	e.header()
+	e.attentionRecord(txid, open)
+	if _, err = f.Write(e.buf); err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("write attention list: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,372 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/seam/wire"
+)
+
+// unknownRev stands in receipts of attempts that ended before the workspace was
+// looked at.
+const unknownRev = "unknown"
+
+// refuse ends an attempt before its first write.
+func (t *tx) refuse(ctx context.Context, items refusal.List) (bool, error) {
+	return t.refuseAs(ctx, items, receipt.Refused)
+}
+
+func (t *tx) refuseAs(ctx context.Context, items refusal.List, out receipt.Outcome) (bool, error) {
+	t.answer.Refusals = items
+	if t.r.DryRun {
+		return t.dryRun(ctx, items)
+	}
+	e, err := t.entry(out)
+	if err != nil {
+		return false, err
+	}
+	if err := t.store(ctx, e); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// store keeps an entry that nothing durable depends on: a power cut may lose
+// the receipt of a refusal, never that of a success.
+func (t *tx) store(ctx context.Context, e receipt.Entry) error {
+	st, err := t.e.receipts.Append(ctx, e)
+	if err != nil {
+		return err
+	}
+	t.adopt(e, st)
+	return nil
+}
+
+// adopt makes a stored entry the answer.
+func (t *tx) adopt(e receipt.Entry, st *receipt.Stored) {
+	t.answer.Outcome, t.answer.Receipt, t.answer.Stored = e.Outcome, e.Receipt.ReceiptID, st.Result
+	if st.Result.Kind() == canon.Object {
+		var r wire.ApplyProposalResult
+		if err := wire.Decode(st.Result, &r); err == nil {
+			t.answer.Result = &r
+		}
+	}
+	t.answer.Facts, t.answer.Checks = t.facts, t.report.Results
+}
+
+// repeat answers a request that was carried out before.
+func (t *tx) repeat(first *receipt.Stored) (bool, error) {
+	var r wire.ApplyProposalResult
+	if err := wire.Decode(first.Result, &r); err != nil {
+		return false, fmt.Errorf("read the stored result of proposal %q: %w", cut(t.plan.ID), err)
+	}
+	t.answer.Result, t.answer.Stored, t.answer.Outcome = &r, first.Result, first.Outcome
+	t.answer.Receipt, t.answer.Repeated = first.Receipt.ReceiptID, true
+	return true, nil
+}
+
+// fail stores a receipt that claims nothing and returns the error that names
+// it. Whatever went wrong while doing that joins the error.
+func (t *tx) fail(ctx context.Context, cause error, out receipt.Outcome) error {
+	var rb *rolledBack
+	if errors.As(cause, &rb) {
+		out = receipt.RolledBack
+	}
+	t.facts, t.answer.Result, t.answer.DryRun = nil, nil, nil
+	if t.r.DryRun {
+		return cause
+	}
+	f := &Failure{Err: cause, Outcome: out}
+	e, err := t.entry(out)
+	if err == nil {
+		e.Result = canon.Value{}
+		var st *receipt.Stored
+		if st, err = t.e.receipts.Append(ctx, e); err == nil {
+			f.Receipt = st.Receipt.ReceiptID
+			t.answer.Receipt, t.answer.Outcome = f.Receipt, out
+		}
+	}
+	if err != nil {
+		f.Err = errors.Join(cause, fmt.Errorf("store receipt: %w", err))
+	}
+	return f
+}
+
+// assurance is what this run established, for the outcome given.
+func (t *tx) assurance(out receipt.Outcome) wire.ApplyAssurance {
+	a := wire.ApplyAssurance{Mode: wire.Mode(t.mode().String()), TransactionGuarantee: wire.GuaranteeNone}
+	var detail []string
+	for _, r := range t.report.Results {
+		if r.Evidence != "" {
+			detail = append(detail, r.Name+": "+r.Evidence)
+		}
+	}
+	g := commit.GuaranteeNone
+	var why string
+	switch out {
+	case receipt.Applied:
+		if t.facts != nil {
+			g, why = t.facts.Guarantee(), t.facts.Detail()
+		} else {
+			why = "the plan changes nothing, nothing was written"
+		}
+		if t.r.Publish == Exchange {
+			g, why = t.exchanged()
+		}
+	case receipt.Staged:
+		g, why = t.staged()
+	default:
+		why = "nothing was written"
+		if out == receipt.RolledBack {
+			why = "everything was put back"
+		}
+	}
+	a.TransactionGuarantee = wire.Guarantee(t.e.ceiling(g).String())
+	if why != "" {
+		detail = append([]string{"publish " + t.r.Publish.String() + ": " + why}, detail...)
+	}
+	a.Detail = strings.Join(detail, "; ")
+	return a
+}
+
+// coverage is the decision's, or says why nothing required ran.
+func (t *tx) coverage() wire.Coverage {
+	if t.verdict != nil {
+		return t.verdict.Coverage
+	}
+	req := t.e.pol.Required(t.r.CallSite, t.r.Checks)
+	c := wire.Coverage{Exhaustive: len(req) == 0, Required: req, Enrolled: req, Ran: []string{}, Degraded: []wire.Degradation{}}
+	for _, id := range req {
+		c.Degraded = append(c.Degraded, wire.Degradation{Source: id, Reason: wire.Incomplete, Requirement: id, Detail: "not run: the attempt ended before"})
+	}
+	return c
+}
+
+// entry makes receipt, evidence and result of the attempt as it stands.
+func (t *tx) entry(out receipt.Outcome) (receipt.Entry, error) {
+	base := t.baseline
+	if base.Rev == "" {
+		base.Rev = unknownRev
+	}
+	d := receipt.Draft{
+		Kind: wire.ReceiptApplyAttempt, Family: wire.Edit, CallSite: t.r.CallSite,
+		RequestDigest: t.requestDigest(), ChangesetDigest: t.csDigest, ProposalID: t.proposalID(),
+		PolicyDigest: t.e.pol.Digest(), Baseline: base, Coverage: t.coverage(), Assurance: t.assurance(out),
+		Started: t.started, Ended: t.e.now(),
+	}
+	if t.plan != nil {
+		d.ProviderIDs = []string{t.plan.Provider}
+		for _, x := range t.plan.ValidAsOf {
+			d.ValidAsOf.Blobs = append(d.ValidAsOf.Blobs, wire.BlobRef(x.Blob()))
+		}
+		d.ValidAsOf.Rev = base.Rev
+	}
+	if t.verdict != nil {
+		d.Authority = t.verdict.AuthorityEvidence
+	}
+	for _, it := range t.answer.Refusals {
+		d.Failures = append(d.Failures, wire.Degradation{Source: "asp", Reason: degradation(it.Code.Reason()), Detail: pathed(it)})
+	}
+	r := receipt.New(d, t.e.o.Version)
+	e := receipt.Entry{Receipt: r, Outcome: out}
+	if t.plan != nil {
+		e.Provider, e.PlanDigest = t.plan.Provider, t.plan.Digest.String()
+	}
+	var err error
+	if e.Evidence, err = t.evidence(out); err != nil {
+		return e, fmt.Errorf("make evidence: %w", err)
+	}
+	res := wire.ApplyProposalResult{
+		Applied: out == receipt.Applied || out == receipt.Staged, ProposalID: t.proposalID(), BaselineBefore: base,
+		Assurance: r.Assurance, Decision: t.verdict, Receipt: r,
+	}
+	if res.Applied {
+		res.BaselineAfter = t.after
+	} else {
+		res.Refusal = refusalOf(t.answer.Refusals)
+	}
+	if res.Applied || res.Refusal != nil {
+		if e.Result, err = canon.From(res); err != nil {
+			return e, fmt.Errorf("make result: %w", err)
+		}
+	}
+	return e, nil
+}
+
+// refusalOf puts a list into wire form: the first item names it, every item
+// with a path is a conflict.
+func refusalOf(l refusal.List) *wire.Refusal {
+	if len(l) == 0 {
+		return nil
+	}
+	first := l.First()
+	w := &wire.Refusal{Reason: wire.RefusalReason(first.Code.Reason()), Detail: pathed(first)}
+	if len(l) > 1 {
+		w.Detail += fmt.Sprintf(" (%d reasons in all)", len(l))
+	}
+	for _, it := range l {
+		if it.Path != "" {
+			w.Conflicts = append(w.Conflicts, wire.Conflict{Path: strings.ToValidUTF8(it.Path, "\uFFFD"), Detail: valid(it.String())})
+		}
+	}
+	return w
+}
+
+func pathed(it refusal.Item) string {
+	if it.Path == "" {
+		return valid(it.String())
+	}
+	return valid(fmt.Sprintf("%s: %q %s", it.Code, cut(it.Path), it.Detail))
+}
+
+// valid makes foreign text fit for JSON.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// degradation picks the word of the receipt's failure list for a refusal.
+func degradation(r refusal.Reason) wire.Degraded {
+	switch r {
+	case refusal.MissingAuthority:
+		return wire.DegradedMissingAuthority
+	case refusal.InsufficientAssurance:
+		return wire.DegradedInsufficientAssurance
+	case refusal.DirectWriteRisk:
+		return wire.DegradedDirectWriteRisk
+	case refusal.Unsupported:
+		return wire.DegradedUnsupported
+	case refusal.StaleBaseline:
+		return wire.DegradedStaleBaseline
+	case refusal.Conflict:
+		return wire.DegradedStale
+	case refusal.ValidationDenied:
+		return wire.DegradedBlockingDiagnostic
+	case refusal.ValidationIndeterminate:
+		return wire.DegradedIncomplete
+	case refusal.Malformed:
+		return wire.DegradedMalformed
+	case refusal.MissingBlobReason:
+		return wire.DegradedMissing
+	}
+	return wire.DegradedError
+}
+
+// requestDigest is over the outer request that a command amounts to.
+func (t *tx) requestDigest() string {
+	params := []canon.Member{
+		{Key: "callSite", Value: canon.StringOf(string(t.r.CallSite))},
+		{Key: "proposalId", Value: canon.StringOf(t.proposalID())},
+		{Key: "intent", Value: canon.StringOf(string(t.r.Intent))},
+	}
+	if t.file.Proposal.Kind() == canon.Object {
+		params = append(params, canon.Member{Key: "proposal", Value: t.file.Proposal})
+	}
+	return RequestDigest("host/applyProposal", canon.ObjectOf(params...))
+}
+
+// RequestDigest is the digest of a request of the outer seam.
+func RequestDigest(method string, params canon.Value) string {
+	return canon.DigestText(canon.ObjectOf(canon.Member{Key: "method", Value: canon.StringOf(method)}, canon.Member{Key: "params", Value: params}))
+}
+
+// keep makes the receipt of a committed transaction durable: receipt, head,
+// index and the pack of pre-images by one barrier. Called again with the same
+// evidence it changes nothing.
+func (e *Engine) keep(ctx context.Context, evidence []byte, style commit.SyncStyle) error {
+	ent, txid, err := decodeEvidence(evidence)
+	if err != nil {
+		return fmt.Errorf("read commit record: %w", err)
+	}
+	if _, err := e.receipts.Get(ent.Receipt.ReceiptID); errors.Is(err, receipt.ErrNoReceipt) {
+		if _, err := e.receipts.Append(ctx, ent); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	packs, err := e.state.Sub(home.Packs)
+	if err != nil {
+		return err
+	}
+	mode := home.WholeFS
+	if style == commit.SyncEach {
+		mode = home.EachFile
+		if f, err := packs.Open(txid + ".pack"); err == nil {
+			err = errors.Join(f.Sync(), f.Close())
+			if err != nil {
+				return fmt.Errorf("sync pre-images: %w", err)
+			}
+		}
+	}
+	e.receipts.Batch().Touch(packs)
+	return e.receipts.Sync(mode)
+}
+
+// encodeEvidence is the form in which a receipt waits in the commit record.
+func encodeEvidence(e receipt.Entry, txid string) ([]byte, error) {
+	r, err := canon.From(e.Receipt)
+	if err != nil {
+		return nil, err
+	}
+	m := []canon.Member{
+		{Key: "receipt", Value: r},
+		{Key: "outcome", Value: canon.StringOf(string(e.Outcome))},
+		{Key: "provider", Value: canon.StringOf(e.Provider)},
+		{Key: "planDigest", Value: canon.StringOf(e.PlanDigest)},
+		{Key: "transaction", Value: canon.StringOf(txid)},
+		{Key: "evidence", Value: e.Evidence},
+		{Key: "result", Value: e.Result},
+	}
+	return canon.ObjectOf(m...).Bytes(), nil
+}
+
+func decodeEvidence(b []byte) (receipt.Entry, string, error) {
+	var e receipt.Entry
+	v, err := canon.Parse(b, canon.Limits{Bytes: 64 << 20, Depth: 100})
+	if err != nil {
+		return e, "", err
+	}
+	str := func(k string) string { m, _ := v.Get(k); return m.Str() }
+	r, _ := v.Get("receipt")
+	if err := wire.Decode(r, &e.Receipt); err != nil {
+		return e, "", err
+	}
+	e.Outcome, e.Provider, e.PlanDigest = receipt.Outcome(str("outcome")), str("provider"), str("planDigest")
+	e.Evidence, _ = v.Get("evidence")
+	e.Result, _ = v.Get("result")
+	return e, str("transaction"), nil
+}
+
+// conclude ends a success: the receipt is durable already where something was
+// written, and is stored here where nothing was.
+func (t *tx) conclude(ctx context.Context) (bool, error) {
+	if t.sealed != nil {
+		st, err := t.e.receipts.Get(t.sealed.Receipt.ReceiptID)
+		if err != nil {
+			// The journal stays and recovery stores it; the answer is known.
+			st = &receipt.Stored{Result: t.sealed.Result}
+		}
+		t.adopt(*t.sealed, st)
+		t.e.collect()
+		return true, nil
+	}
+	e, err := t.entry(receipt.Applied)
+	if err != nil {
+		return false, err
+	}
+	return true, t.store(ctx, e)
+}
+
+// collect keeps the blob store bounded. What it cannot remove now it removes
+// next time.
+func (e *Engine) collect() { _, _ = e.packs.GC(nil) }
+
+// extraDirs are the directories outside the tree that a transaction may write:
+// the git directory, for the index.
+func (e *Engine) extraDirs() map[string]vfs.Dir { return e.gitDirs }

@@ -1,0 +1,151 @@
+package apply
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/snapshot"
+)
+
+// maxDelta is the largest file for which the way from before to after is kept
+// beside the pre-image; without it an undo works only while nobody edited the
+// file since.
+const maxDelta = 16 << 20
+
+// kept names what the pack of a transaction holds for one path.
+type kept struct {
+	delta snapshot.Digest // of a splice that makes the after-image of the before-image
+}
+
+// pack keeps the pre-images of the files that are about to change, so that the
+// change can be taken back after its journal is gone. What is over the
+// retention is not kept; the receipt then says that undo is not possible.
+func (t *tx) pack(ctx context.Context) error {
+	var total int64
+	for _, c := range t.changes {
+		if c.Before != nil && c.MovedTo.IsZero() {
+			total += c.Before.Size
+		}
+	}
+	if limit := t.e.cfg.Retention.Packs().MaxBytes; limit > 0 && total > limit {
+		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("undo will not be possible: the pre-images are %d bytes and %d may be kept", total, limit))
+		return nil
+	}
+	w, err := t.e.packs.Begin(t.txid)
+	if err != nil {
+		return fmt.Errorf("keep pre-images: %w", err)
+	}
+	defer w.Close()
+	t.kept = map[snapshot.Path]kept{}
+	n := 0
+	for i, c := range t.changes {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if c.Before == nil || !c.MovedTo.IsZero() {
+			continue
+		}
+		if c.Before.Kind == vfs.KindSymlink {
+			target := t.adm.Fact(c.Path).Target
+			if err := w.Add(c.Before.Digest, int64(len(target)), bytes.NewReader([]byte(target))); err != nil {
+				return fmt.Errorf("keep pre-image of %.200q: %w", c.Path, err)
+			}
+			n++
+			continue
+		}
+		if err := t.packFile(w, t.adm.Nets[i], c); err != nil {
+			return fmt.Errorf("keep pre-image of %.200q: %w", c.Path, err)
+		}
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	if err := w.Finish(); err != nil {
+		return fmt.Errorf("keep pre-images: %w", err)
+	}
+	t.packed = true
+	return nil
+}
+
+func (t *tx) packFile(w *snapshot.PackWriter, n editplan.Net, c commit.Change) error {
+	f, err := t.view.Open(c.Path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	small := c.After != nil && c.After.Open != nil && c.Before.Size <= maxDelta && c.After.Size <= maxDelta
+	if !small {
+		return w.Add(c.Before.Digest, c.Before.Size, f)
+	}
+	before := make([]byte, c.Before.Size)
+	if _, err := io.ReadFull(f, before); err != nil {
+		return err
+	}
+	if err := w.Add(c.Before.Digest, c.Before.Size, bytes.NewReader(before)); err != nil {
+		return err
+	}
+	after := n.Bytes
+	if n.Content == editplan.ContentBlob {
+		after = t.adm.Plan.Blobs[n.After.Digest]
+	}
+	if n.Content != editplan.ContentBlob && n.Content != editplan.ContentEdits {
+		return nil
+	}
+	d := splice(before, after)
+	id := snapshot.DigestOf(d)
+	t.kept[c.Path] = kept{delta: id}
+	return w.Add(id, int64(len(d)), bytes.NewReader(d))
+}
+
+// dropPack forgets the pre-images of a transaction that did not happen.
+func (t *tx) dropPack() {
+	if t.packed {
+		_ = t.e.packs.Drop(t.txid) // a pack too many is bounded by the retention
+		t.packed = false
+	}
+}
+
+// splice describes after as before with one stretch replaced: two varints
+// (length of the common head, length of the stretch that goes) and the bytes
+// that come.
+func splice(before, after []byte) []byte {
+	n := min(len(before), len(after))
+	head := 0
+	for head < n && before[head] == after[head] {
+		head++
+	}
+	tail := 0
+	for tail < n-head && before[len(before)-1-tail] == after[len(after)-1-tail] {
+		tail++
+	}
+	out := binary.AppendUvarint(nil, uint64(head))
+	out = binary.AppendUvarint(out, uint64(len(before)-head-tail))
+	return append(out, after[head:len(after)-tail]...)
+}
+
+var errSplice = errors.New("kept difference does not fit the kept pre-image")
+
+// unsplice makes the after-image; the result is to be compared with its digest.
+func unsplice(before, d []byte) ([]byte, error) {
+	head, n := binary.Uvarint(d)
+	if n <= 0 {
+		return nil, errSplice
+	}
+	d = d[n:]
+	gone, n := binary.Uvarint(d)
+	if n <= 0 || head > uint64(len(before)) || gone > uint64(len(before))-head {
+		return nil, errSplice
+	}
+	out := make([]byte, 0, len(before)+len(d))
+	out = append(out, before[:head]...)
+	out = append(out, d[n:]...)
+	return append(out, before[head+gone:]...), nil
+}

@@ -1,0 +1,108 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/lock"
+	"github.com/aspengine/asp/snapshot"
+)
+
+// recoverLocked ends what a crash left. A transaction that it completes leaves
+// the receipt and the stored result of a success.
+func (e *Engine) recoverLocked(ctx context.Context) ([]commit.Recovered, error) {
+	rec, err := commit.Recover(ctx, e.env(e.extraDirs()), commit.RecoverOptions{
+		Completed: func(ctx context.Context, r commit.Recovered) error {
+			return e.keep(ctx, r.Evidence, commit.SyncFS)
+		},
+	})
+	for _, r := range rec {
+		if r.Outcome == commit.RolledBack && r.TxID != "" {
+			_ = e.packs.Drop(r.TxID) // bounded by the retention anyway
+		}
+	}
+	if err != nil {
+		return rec, err
+	}
+	xs, err := e.recoverExchange(ctx)
+	return append(rec, xs...), err
+}
+
+// Recovery is what Recover found and did.
+type Recovery struct {
+	Recovered []commit.Recovered
+	Attention []commit.AttentionPath
+}
+
+// Recover ends what a crash left and lists what it must not decide. Running it
+// again changes nothing.
+func (e *Engine) Recover(ctx context.Context) (Recovery, error) {
+	var r Recovery
+	err := e.locked(ctx, func() (err error) {
+		if r.Recovered, err = e.recoverLocked(ctx); err != nil {
+			return err
+		}
+		r.Attention, err = commit.Attention(ctx, e.env(e.extraDirs()))
+		return err
+	})
+	return r, err
+}
+
+// PreImage opens the kept pre-image of a path that needs attention.
+func (e *Engine) PreImage(ctx context.Context, path string) (io.ReadCloser, error) {
+	return commit.ShowPreImage(ctx, e.env(e.extraDirs()), path)
+}
+
+// Resolve ends the need for attention at the paths named, or at all. The bytes
+// that give way are kept as a blob first; their ids are returned.
+func (e *Engine) Resolve(ctx context.Context, k commit.Keep, paths []string) (resolved []string, kept []snapshot.Digest, err error) {
+	err = e.locked(ctx, func() error {
+		env := e.env(e.extraDirs())
+		all, err := commit.Attention(ctx, env)
+		if err != nil {
+			return err
+		}
+		if len(paths) == 0 {
+			for _, a := range all {
+				paths = append(paths, a.Path)
+			}
+		}
+		for _, p := range paths {
+			save := func(i commit.PreImage, r io.Reader) error {
+				id := "keep-" + home.Random(12)
+				w, err := e.packs.Begin(id)
+				if err != nil {
+					return err
+				}
+				defer w.Close()
+				if err := w.Add(i.Digest, i.Size, r); err != nil {
+					return err
+				}
+				if err := w.Finish(); err != nil {
+					return err
+				}
+				kept = append(kept, i.Digest)
+				return w.Sync()
+			}
+			if err := commit.Resolve(ctx, env, p, k, save); err != nil {
+				return fmt.Errorf("resolve %.200q: %w", p, err)
+			}
+			resolved = append(resolved, p)
+		}
+		return nil
+	})
+	return resolved, kept, err
+}
+
+// locked runs f under the workspace lock.
+func (e *Engine) locked(ctx context.Context, f func() error) error {
+	lk, err := lock.Acquire(ctx, e.ws.LockDir(), e.state.Path(home.QueueFile))
+	if err != nil {
+		return fmt.Errorf("lock workspace: %w", err)
+	}
+	defer lk.Unlock()
+	return f()
+}

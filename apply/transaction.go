@@ -1,0 +1,501 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/checks/policy"
+	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/lock"
+	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/preconditions"
+	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/aspengine/asp/snapshot"
+)
+
+// Publish is how an after-state reaches its readers (contract section 7). The
+// modes have different proofs and are never merged into one word.
+type Publish uint8
+
+// The publish modes.
+const (
+	Journal  Publish = iota // swapped path by path under a write-ahead journal
+	Exchange                // whole tree built beside the root and exchanged
+	Stage                   // kept under ASP_HOME for publish; the workspace is not touched
+)
+
+func (p Publish) String() string { return [...]string{"journal", "exchange", "staged"}[p] }
+
+// View is what a loader may look at: the present state, through descriptors.
+type View = preconditions.View
+
+// Loader gives the plan. It runs under the workspace lock, so an importer that
+// takes preconditions from the present state and the transaction that checks
+// them see the same one. Refusals end the attempt like any other.
+type Loader func(ctx context.Context, v *View, base snapshot.Baseline) (editplan.File, refusal.List, error)
+
+// Request is one wish to apply.
+type Request struct {
+	Load     Loader
+	CallSite wire.CallSite
+	Intent   wire.Intent
+	Publish  Publish
+	DryRun   bool
+	// Checks are command checks that the caller requires beside the policy's.
+	Checks           []string
+	RequireGuarantee commit.Guarantee
+	RequireAssurance checks.Isolation
+	// Merge allows a clean three-way merge where touched bytes moved.
+	Merge bool
+	// VerifyContent stamps by reading every file.
+	VerifyContent bool
+	// Index also writes the index entries of the touched paths.
+	Index bool
+	// Ref, with Stage, makes the after-state a commit on that ref.
+	Ref          string
+	Message      string
+	IncludeDirty bool
+	// AsProposal is the proposal id under which the outcome is reported, where it
+	// is not the plan's own (undo).
+	AsProposal string
+	// Publishing tells that the plan was staged before, so that its staged
+	// outcome is no reason to answer at once.
+	Publishing bool
+}
+
+// Change is one path of an answer.
+type Change struct {
+	Path, From   string
+	Kind         wire.ChangeKind
+	Before       *preconditions.Fact
+	After        editplan.State
+	BeforeDigest snapshot.Digest
+}
+
+// Answer is what came of a request. Exactly one of Result and DryRun is set.
+type Answer struct {
+	Result   *wire.ApplyProposalResult
+	DryRun   *wire.DryRunResult
+	Stored   canon.Value // the result as kept, for a repeated request
+	Outcome  receipt.Outcome
+	Receipt  string // id
+	Refusals refusal.List
+	Facts    *commit.Facts
+	Checks   []checks.Result
+	Nets     []editplan.Net
+	Repeated bool // the proposal was applied before; nothing was written now
+	Notes    []string
+	Diff     Differ
+	// Recovered are transactions of an earlier crash that this run ended.
+	Recovered []commit.Recovered
+	Attention []commit.AttentionPath
+}
+
+// Differ opens both sides of a change, for rendering.
+type Differ struct{ t *tx }
+
+// Failure is an error with a stored receipt that claims nothing.
+type Failure struct {
+	Err     error
+	Receipt string
+	// Outcome is failed, cancelled or rolled-back.
+	Outcome receipt.Outcome
+}
+
+func (f *Failure) Error() string { return f.Err.Error() }
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// ErrAttention says that the workspace was left in a state that a person must
+// resolve with `asp recover`.
+var ErrAttention = errors.New("needs attention: run `asp recover`")
+
+// tx is one attempt. Its members are filled stage by stage; a later stage only
+// reads what earlier ones set.
+type tx struct {
+	e       *Engine
+	r       Request
+	started time.Time
+	txid    string
+
+	stamp     *snapshot.Stamp
+	file      editplan.File
+	plan      *editplan.Plan
+	view      *preconditions.View
+	adm       *preconditions.Admission
+	changes   []commit.Change
+	effects   []snapshot.Effect
+	changeset wire.ChangeSet
+	csDigest  string
+	forecast  commit.Facts
+	report    checks.Report
+	decision  *policy.Decision
+	verdict   *wire.Verdict
+	facts     *commit.Facts
+	packed    bool
+	kept      map[snapshot.Path]kept
+	after     *wire.Baseline
+	answer    Answer
+	baseline  wire.Baseline
+	refMade   string
+	sealed    *receipt.Entry
+}
+
+// Apply runs one transaction: the contract's section 7, stage by stage. A
+// refusal is an answer. An error is a *Failure wherever a receipt could be
+// stored. After an answer that says applied, the change and its receipt are
+// durable as far as the receipt's guarantee says.
+func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
+	t := &tx{e: e, r: r, started: e.now(), txid: "tx-" + home.Random(12)}
+	t.answer.Diff = Differ{t}
+	e.o.Step("waiting for the workspace")
+	lk, err := lock.Acquire(ctx, e.ws.LockDir(), e.state.Path(home.QueueFile))
+	if err != nil {
+		return nil, t.fail(ctx, fmt.Errorf("lock workspace: %w", err), receipt.Failed)
+	}
+	defer lk.Unlock()
+	defer func() {
+		if t.view != nil {
+			t.view.Close()
+		}
+	}()
+	if err := t.run(ctx); err != nil {
+		out := receipt.Failed
+		if ctx.Err() != nil {
+			out = receipt.Cancelled
+		}
+		return &t.answer, t.fail(context.WithoutCancel(ctx), err, out)
+	}
+	return &t.answer, nil
+}
+
+// run is the order of the stages. Each returns whether the answer is complete.
+func (t *tx) run(ctx context.Context) error {
+	for _, s := range []struct {
+		name string
+		run  func(context.Context) (done bool, err error)
+	}{
+		{"recovering", t.recover},      // whatever a crash left
+		{"reading the workspace", t.look}, // baseline
+		{"reading the plan", t.load},   // 1. find, 2. decode strictly
+		{"checking freshness", t.fresh}, // idempotency, 3. freshness
+		{"checking the plan", t.admit}, // 4. scope and paths, 5. preconditions
+		{"compiling", t.compile},       // 6. changeset, what it would earn
+		{"running checks", t.check},    // 6. scratch worktree, 7. checks, 8. decide
+		{"publishing", t.publish},      // 9. journal … commit record; or stage
+		{"writing the receipt", t.conclude},
+	} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t.e.o.Before(s.name)
+		t.e.o.Step(s.name)
+		done, err := s.run(ctx)
+		if err != nil || done {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tx) recover(ctx context.Context) (bool, error) {
+	rec, err := t.e.recoverLocked(ctx)
+	t.answer.Recovered = rec
+	if err != nil {
+		return false, fmt.Errorf("recover an earlier transaction: %w", err)
+	}
+	t.answer.Attention, err = commit.Attention(ctx, t.e.env(t.e.extraDirs()))
+	return false, err
+}
+
+func (t *tx) look(ctx context.Context) (bool, error) {
+	var err error
+	if t.stamp, err = t.e.ws.Stamp(ctx, snapshot.StampOptions{Content: t.r.VerifyContent}); err != nil {
+		return false, err
+	}
+	t.baseline = t.e.issue(t.stamp.Baseline, t.started)
+	t.answer.Notes = append(t.answer.Notes, t.stamp.Notes...)
+	t.view, err = preconditions.NewView(t.e.root, t.e.protected())
+	return false, err
+}
+
+func (t *tx) load(ctx context.Context) (bool, error) {
+	f, items, err := t.r.Load(ctx, t.view, t.stamp.Baseline)
+	if err != nil {
+		return false, err
+	}
+	t.file = f
+	if len(items) > 0 {
+		return t.refuse(ctx, items)
+	}
+	plan, items, err := editplan.Compile(f, t.e.cfg.PlanLimits(), t.e.blobLookup())
+	if err != nil {
+		return false, fmt.Errorf("look up content of the plan: %w", err)
+	}
+	if len(items) > 0 {
+		return t.refuse(ctx, items)
+	}
+	t.plan = plan
+	return false, nil
+}
+
+// fresh answers a repeated request with its first outcome, and refuses a plan
+// whose baseline or content this host never issued.
+func (t *tx) fresh(ctx context.Context) (bool, error) {
+	if !t.r.DryRun {
+		prev, err := t.e.receipts.Lookup(ctx, t.plan.Provider, t.plan.ID)
+		if err != nil {
+			return false, err
+		}
+		first := prev.Applied
+		if first == nil && t.r.Publish == Stage {
+			first = prev.Staged
+		}
+		if first == nil && prev.Staged != nil && prev.Staged.PlanDigest() != t.plan.Digest.String() {
+			return t.refuse(ctx, refusal.List{refusal.New(refusal.IDReuse, "", -1, "proposal %q was staged with other content (receipt %s); give the new plan an id of its own", cut(t.plan.ID), prev.Staged.Receipt.ReceiptID)})
+		}
+		if first != nil {
+			if first.PlanDigest() != t.plan.Digest.String() {
+				return t.refuse(ctx, refusal.List{refusal.New(refusal.IDReuse, "", -1, "proposal %q was applied with other content (receipt %s); give the new plan an id of its own", cut(t.plan.ID), first.Receipt.ReceiptID)})
+			}
+			return t.repeat(first)
+		}
+	}
+	current := t.plan.Baseline == t.stamp.Baseline
+	if !current {
+		known, err := t.e.issued(t.plan.Baseline)
+		if err != nil {
+			return false, err
+		}
+		if !known {
+			return t.refuse(ctx, refusal.List{refusal.New(refusal.ForeignBaseline, "", -1, "baseline %q was not issued by this host for this workspace; take one from `asp status --json` and plan again", cut(t.plan.Baseline.Rev))})
+		}
+	}
+	missing, err := t.staleBlobs(ctx)
+	if err != nil {
+		return false, err
+	}
+	if len(missing) > 0 {
+		var items refusal.List
+		for _, d := range missing {
+			items = append(items, refusal.New(refusal.StaleValidAsOf, "", -1, "%s is not the content of any file now; plan again", d.Blob()))
+		}
+		return t.refuse(ctx, items)
+	}
+	return false, nil
+}
+
+func (t *tx) admit(ctx context.Context) (bool, error) {
+	in := preconditions.Input{Plan: t.plan, Workspace: t.e.ws, Index: t.r.Index, Staging: t.r.Index || t.r.Ref != ""}
+	for _, a := range t.answer.Attention {
+		in.Attention = append(in.Attention, a.Path)
+	}
+	if t.r.Merge {
+		in.Base = t.e.baseContent(t.file)
+	}
+	adm, items, err := preconditions.Check(ctx, t.view, in)
+	if err != nil {
+		return false, err
+	}
+	t.adm = adm
+	if adm != nil {
+		t.answer.Nets = adm.Nets
+		t.answer.Notes = append(t.answer.Notes, adm.Notes...)
+	}
+	if len(items) > 0 {
+		return t.refuse(ctx, items)
+	}
+	return false, nil
+}
+
+// check runs what the policy and the caller require, and decides.
+func (t *tx) check(ctx context.Context) (bool, error) {
+	if err := t.e.runChecks(ctx, t); err != nil {
+		return false, err
+	}
+	if len(t.report.ChangedUnderneath) > 0 {
+		var items refusal.List
+		for _, p := range t.report.ChangedUnderneath {
+			items = append(items, refusal.New(refusal.ChangedUnderneath, p, -1, "changed while the checks ran; look at it and plan again"))
+		}
+		return t.refuse(ctx, items)
+	}
+	if d := t.decision; d != nil {
+		switch d.Decision {
+		case wire.Deny:
+			return t.refuse(ctx, refusal.List{refusal.New(refusal.CheckDenied, "", -1, "%s", d.Summary())})
+		case wire.Indeterminate:
+			return t.refuse(ctx, refusal.List{refusal.New(refusal.CheckIndeterminate, "", -1, "%s", d.Summary())})
+		}
+	}
+	if mode := t.mode(); mode < t.r.RequireAssurance {
+		return t.refuse(ctx, refusal.List{refusal.New(refusal.WeakAssurance, "", -1, "%s was asked for and %s is what this run established; `asp doctor` says what this machine can prove", t.r.RequireAssurance, mode)})
+	}
+	return false, nil
+}
+
+// mode is the weakest isolation that the checks of this run established;
+// advisory when none took part.
+func (t *tx) mode() checks.Isolation {
+	if len(t.report.Results) == 0 {
+		return checks.Advisory
+	}
+	m := checks.Isolated
+	for _, r := range t.report.Results {
+		m = min(m, r.Isolation)
+	}
+	return m
+}
+
+// publish writes, or for a dry run does not.
+func (t *tx) publish(ctx context.Context) (bool, error) {
+	if t.r.DryRun {
+		return t.dryRun(ctx, nil)
+	}
+	switch t.r.Publish {
+	case Stage:
+		return t.stageSnapshot(ctx)
+	case Exchange:
+		return t.exchange(ctx)
+	}
+	return t.journal(ctx)
+}
+
+// journal publishes path by path under the write-ahead journal.
+func (t *tx) journal(ctx context.Context) (bool, error) {
+	o := commit.Options{
+		Tag: t.tag(),
+		Recheck: func(ctx context.Context) (refusal.List, error) {
+			t.e.o.Before("swap")
+			return t.adm.Recheck(ctx)
+		},
+		Seal: func(ctx context.Context, f commit.Facts) ([]byte, error) {
+			t.facts = &f
+			e, err := t.entry(receipt.Applied)
+			if err != nil {
+				return nil, err
+			}
+			t.sealed = &e
+			return encodeEvidence(e, t.txid)
+		},
+		AfterCommit: func(ctx context.Context, evidence []byte, f commit.Facts) error {
+			return t.e.keep(ctx, evidence, f.Style)
+		},
+		Step: func(name string) { t.e.o.Before(name) },
+	}
+	if t.r.Index {
+		extra, release, items, err := t.e.stageIndex(ctx, t)
+		if err != nil || len(items) > 0 {
+			if err != nil {
+				return false, err
+			}
+			return t.refuse(ctx, items)
+		}
+		defer release()
+		o.Extra = extra
+	}
+	if err := t.pack(ctx); err != nil {
+		return false, err
+	}
+	if err := t.foresee(ctx); err != nil {
+		return false, err
+	}
+	if len(t.changes) == 0 && len(o.Extra) == 0 {
+		return false, nil
+	}
+	env := t.e.env(t.e.extraDirs())
+	res, err := commit.Run(ctx, env, t.txid, t.changes, o)
+	if res.Outcome != commit.Committed {
+		t.sealed = nil
+		t.dropPack()
+	}
+	t.answer.Notes = append(t.answer.Notes, res.Notes...)
+	switch res.Outcome {
+	case commit.Committed:
+		t.facts = &res.Facts
+		if err != nil {
+			// It is done and durable; only the receipt or the clean-up is left,
+			// which the next start finishes.
+			t.answer.Notes = append(t.answer.Notes, "applied, and left for recovery to tidy: "+err.Error())
+		}
+		return false, nil
+	case commit.NeedsAttention:
+		t.answer.Attention = res.Paths
+		return false, errors.Join(ErrAttention, err)
+	}
+	if err != nil {
+		if res.Outcome == commit.RolledBack {
+			return false, &rolledBack{err}
+		}
+		return false, err
+	}
+	t.facts = nil
+	out := receipt.Refused
+	if res.Outcome == commit.RolledBack {
+		out = receipt.RolledBack
+	}
+	return t.refuseAs(ctx, res.Items, out)
+}
+
+// rolledBack marks an error after which everything was put back.
+type rolledBack struct{ err error }
+
+func (r *rolledBack) Error() string { return "rolled back, nothing is changed: " + r.err.Error() }
+func (r *rolledBack) Unwrap() error { return r.err }
+
+// tag names the proposal in the journal.
+func (t *tx) tag() string {
+	id := t.proposalID()
+	if len(id) > 1024 {
+		id = id[:1024]
+	}
+	return id
+}
+
+func (t *tx) proposalID() string {
+	switch {
+	case t.r.AsProposal != "":
+		return t.r.AsProposal
+	case t.plan != nil:
+		return t.plan.ID
+	}
+	if v, ok := t.file.Proposal.Get("proposalId"); ok && v.Kind() == canon.String {
+		return cut(v.Str())
+	}
+	return ""
+}
+
+func cut(s string) string {
+	if len(s) > 200 {
+		return s[:200] + "…"
+	}
+	return s
+}
+
+// staleBlobs returns the digests that the plan calls current and that are not.
+// Digests that an operation expects are left to the preconditions, which name
+// the path.
+func (t *tx) staleBlobs(ctx context.Context) ([]snapshot.Digest, error) {
+	want := map[snapshot.Digest]bool{}
+	for _, d := range t.plan.ValidAsOf {
+		want[d] = true
+	}
+	for _, op := range t.plan.Ops {
+		delete(want, op.Expected)
+	}
+	if len(want) == 0 {
+		return nil, nil
+	}
+	return t.e.absent(ctx, want)
+}
+
+var _ io.Closer = (*Engine)(nil)
