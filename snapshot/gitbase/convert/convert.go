@@ -4,6 +4,7 @@
 package convert
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -165,8 +166,13 @@ func Clean(content []byte, r Rule, idx IndexHasCRLF) ([]byte, error) {
 	if r.Raw() {
 		return content, nil
 	}
-	convert := r.EOL == Text
-	if r.EOL == Auto {
+	// Most files hold nothing to clean; two fast searches tell.
+	lines := r.EOL != Keep && bytes.IndexByte(content, '\r') >= 0
+	if r.Ident = r.Ident && bytes.Contains(content, []byte(openIdent)); !lines && !r.Ident {
+		return content, nil
+	}
+	convert := lines && r.EOL == Text
+	if lines && r.EOL == Auto {
 		var s stats
 		s.add(content)
 		s.end()

@@ -59,7 +59,7 @@ func TestBlobLikeGit(t *testing.T) {
 		first, second := map[string]string{}, map[string]string{}
 		var list strings.Builder
 		for i := range attributeLines {
-			for k := range 40 {
+			for k := range 24 {
 				p := fmt.Sprintf("d%d/f%d", i, k)
 				second[p] = content(rnd)
 				if k%2 == 0 {

@@ -157,6 +157,9 @@ func (l *lineEnds) end() {
 	}
 }
 
+// openIdent begins what ident collapses.
+const openIdent = "$Id:"
+
 // ident collapses "$Id: anything$" within one line to "$Id$". It writes the
 // text as it comes and takes it back when the closing dollar arrives.
 type ident struct {
@@ -165,11 +168,10 @@ type ident struct {
 }
 
 func (d *ident) write(b []byte) {
-	const open = "$Id:"
 	from := 0
 	for i, c := range b {
 		switch {
-		case d.seen == len(open):
+		case d.seen == len(openIdent):
 			if c == '$' {
 				d.to.rewind()
 				from = i
@@ -179,8 +181,8 @@ func (d *ident) write(b []byte) {
 			}
 		case c == '$':
 			d.seen = 1
-		case d.seen > 0 && c == open[d.seen]:
-			if d.seen++; d.seen == len(open) {
+		case d.seen > 0 && c == openIdent[d.seen]:
+			if d.seen++; d.seen == len(openIdent) {
 				d.to.write(b[from:i])
 				d.to.mark() // after "$Id"
 				from = i

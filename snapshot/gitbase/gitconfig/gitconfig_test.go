@@ -114,13 +114,14 @@ func TestLoadLikeGit(t *testing.T) {
 	for i, cond := range []string{
 		"gitdir:" + real + "/.git", "gitdir:" + real + "/", "gitdir:" + real, "gitdir:w/", "gitdir:w/.git", "gitdir:W/", "gitdir/i:W/", "gitdir:./", "gitdir:./../", "gitdir:./x", "gitdir:" + filepath.Dir(real) + "/*/.git",
 		"gitdir:~/", "gitdir:~/../w/", "gitdir:**", "gitdir:", "gitdir:/", "onbranch:main", "onbranch:m*", "onbranch:ma/", "onbranch:Main", "onbranch:**", "onbranch:", "bogus:x", "gitdir/i:./", "gitdir:*/.git", "gitdir:~nobody-here/",
+		"hasconfig:remote.*.url:https://example.org/**", "hasconfig:remote.*.url:https://example.org/", "hasconfig:remote.*.url:https://example.org/*", "hasconfig:remote.*.url:*", "hasconfig:remote.x.url:**", "hasconfig:remote.*.url:https://later/*",
 	} {
 		fmt.Fprintf(&b, "[includeIf %q]\npath=inc%d\n", cond, i)
 		r.Write(t, fmt.Sprintf(".git/inc%d", i), fmt.Sprintf("[l]\nv=%q\n", cond))
 	}
-	b.WriteString("[l]\nv=repo\n")
+	b.WriteString("[l]\nv=repo\n[remote \"x\"]\nurl=https://example.org/a/b\n")
 	r.Write(t, ".git/config", b.String())
-	r.Write(t, ".git/config.worktree", "[l]\nv=worktree\n")
+	r.Write(t, ".git/config.worktree", "[l]\nv=worktree\n[remote \"y\"]\nurl=https://later/y\n")
 	for _, branch := range []string{"main", "ma/in", ""} {
 		head := "ref: refs/heads/" + branch + "\n"
 		if branch == "" {

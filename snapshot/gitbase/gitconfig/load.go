@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/aspengine/asp/snapshot/gitbase/ignore/pattern"
@@ -20,9 +21,31 @@ type loader struct {
 	o     Options
 	files int
 	all   []Entry
+	urls  []string // addresses of remotes, for includeIf hasconfig
+	asked bool     // some includeIf hasconfig was met
 }
 
+// load reads everything, and once more when an include depends on the
+// addresses of remotes: those may stand in any file, later ones too. Files
+// included for that reason may not name remotes themselves (git refuses it),
+// so twice is enough.
 func (l *loader) load(ctx context.Context) error {
+	if err := l.sequence(ctx); err != nil || !l.asked {
+		return err
+	}
+	for _, e := range l.all {
+		if strings.HasPrefix(e.Key, "remote.") && strings.HasSuffix(e.Key, ".url") && e.HasValue {
+			l.urls = append(l.urls, e.Value)
+		}
+	}
+	if len(l.urls) == 0 {
+		return nil
+	}
+	l.all, l.files = nil, 0
+	return l.sequence(ctx)
+}
+
+func (l *loader) sequence(ctx context.Context) error {
 	if l.o.CommonDir == "" {
 		l.o.CommonDir = l.o.GitDir
 	}
@@ -128,8 +151,7 @@ func (l *loader) include(ctx context.Context, e Entry, from string, depth int) e
 }
 
 // includes tells whether key is an include whose condition holds. Conditions
-// that we do not know do not hold, as in git. (hasconfig:remote.*.url is among
-// them: it selects by the addresses of remotes, which nothing here reads.)
+// that are not known do not hold, as in git.
 func (l *loader) includes(key, from string) (bool, error) {
 	if key == "include.path" {
 		return true, nil
@@ -149,6 +171,11 @@ func (l *loader) includes(key, from string) (bool, error) {
 	}
 	if pat, ok := strings.CutPrefix(cond, "onbranch:"); ok && l.o.Branch != "" {
 		return pattern.Glob(deepen(pat), l.o.Branch, true, false), nil
+	}
+	if pat, ok := strings.CutPrefix(cond, "hasconfig:remote.*.url:"); ok {
+		l.asked = true
+		match := func(url string) bool { return pattern.Glob(pat, url, true, false) }
+		return slices.ContainsFunc(l.urls, match), nil
 	}
 	return false, nil
 }
