@@ -124,6 +124,19 @@ func TestTornContents(t *testing.T) {
 			}
 			return h.Truncate(3)
 		}, func(s string) bool { return s != "" && s != "old" && s != "\x00\x00\x00" }, []string{"", "old", "\x00\x00\x00"}},
+		// The bytes that a truncation took never come back into the grown file.
+		{"cut short and grown", func(h vfs.File) error {
+			if err := h.Truncate(1); err != nil {
+				return err
+			}
+			return h.Truncate(5)
+		}, func(s string) bool { return s != "o" && s != "old" && s != "o\x00\x00\x00\x00" }, []string{"o", "old", "o\x00\x00\x00\x00"}},
+		{"synced", func(h vfs.File) error {
+			if err := h.Truncate(1); err != nil {
+				return err
+			}
+			return h.Sync()
+		}, func(s string) bool { return s != "o" }, []string{"o"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := memfs.New(memfs.Options{})
@@ -259,6 +272,26 @@ func names(t memfs.Tree) string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
+}
+
+// Two moves of directories that would make a loop if only the second survived.
+func TestMovesKeepTheirOrder(t *testing.T) {
+	for name, second := range map[string]func(top, q vfs.Dir) error{
+		"move":     func(top, q vfs.Dir) error { return top.Rename("p", q, "p", vfs.NoReplace) },
+		"exchange": func(top, q vfs.Dir) error { return top.Rename("p", q, "z", vfs.Exchange) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := build(t, memfs.Tree{"p/q/z": memfs.Text("z")})
+			top, p, q := root(t, f, "/"), root(t, f, "/p"), root(t, f, "/p/q")
+			must(t, p.Rename("q", top, "q", vfs.NoReplace))
+			must(t, second(top, q))
+			for seed := range uint64(50) {
+				if got := f.Crash(memfs.Random, memfs.Seeded(seed)).Dump("/"); len(got) != 3 {
+					t.Fatalf("seed %d: left is %s", seed, names(got))
+				}
+			}
+		})
+	}
 }
 
 // Permissions set before a move are durable with the move, those set after it
