@@ -83,8 +83,10 @@ func refused(err error) Caps {
 }
 
 func removeProbe(dir string) {
-	// Overlay leaves work/work without permission bits.
-	_ = os.Chmod(filepath.Join(dir, "work", "work"), 0o700)
+	// Overlay leaves directories without permission bits.
+	for _, d := range []string{"work", "work/incompat", "work/incompat/volatile"} {
+		_ = os.Chmod(filepath.Join(dir, "work", d), 0o700)
+	}
 	_ = os.RemoveAll(dir)
 }
 

@@ -232,11 +232,19 @@ func waitFor(pid int) syscall.WaitStatus {
 	}
 }
 
-func reap() {
+// reap collects the dead and tells whether the caller has no child any more. As
+// the reaper of all orphans it then has no descendant either; a list of /proc
+// could miss a process whose parent forked and ended while it was read.
+func reap() (none bool) {
 	for {
 		var ws syscall.WaitStatus
-		if got, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil); got <= 0 && err != syscall.EINTR {
-			return
+		got, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return err == syscall.ECHILD
+		case got == 0:
+			return false
 		}
 	}
 }
@@ -246,25 +254,23 @@ func reap() {
 // pipes, not for their deaths.
 func (c *child) leftovers() []string {
 	end := time.Now().Add(c.order.Spec.Limits.withDefaults().Grace)
-	for {
-		reap()
-		var alive []process
-		if c.order.Namespaces {
-			alive = others()
-		} else {
-			alive = descendants()
+	for !reap() {
+		if time.Now().Before(end) {
+			time.Sleep(2 * time.Millisecond)
+			continue
 		}
-		if len(alive) == 0 || time.Now().After(end) {
-			var names []string
-			for i, p := range alive {
-				if i == 20 {
-					names = append(names, fmt.Sprintf("and %d more", len(alive)-i))
-					break
-				}
-				names = append(names, fmt.Sprintf("%.64q (pid %d)", p.comm, p.pid))
+		var names []string
+		for i, p := range descendants() {
+			if i == 20 {
+				names = append(names, "and more")
+				break
 			}
-			return names
+			names = append(names, fmt.Sprintf("%.64q (pid %d)", p.comm, p.pid))
 		}
-		time.Sleep(2 * time.Millisecond)
+		if names == nil && !reap() {
+			names = []string{"a process that could not be named"}
+		}
+		return names
 	}
+	return nil
 }

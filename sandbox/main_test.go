@@ -1,13 +1,52 @@
 package sandbox_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/aspengine/asp/sandbox"
+	"github.com/aspengine/asp/sandbox/sandboxtest"
+	"go.uber.org/goleak"
 )
+
+// helperVar makes the test binary act as a host of its own, in a process whose
+// environment, descriptors and death the test decides.
+const helperVar = "ASP_SANDBOX_TEST_HELPER"
 
 func TestMain(m *testing.M) {
 	sandbox.ChildMain()
-	os.Exit(m.Run())
+	if h := os.Getenv(helperVar); h != "" {
+		os.Exit(helper(h))
+	}
+	goleak.VerifyTestMain(m)
 }
+
+func helper(what string) int {
+	ctx := context.Background()
+	switch what {
+	case "run": // sh -c $SCRIPT in namespaces, or plain
+		caps := sandbox.Caps{}
+		if os.Getenv("PLAIN") == "" {
+			caps = sandbox.Probe(ctx, sandbox.ProbeDirs{})
+		}
+		res, err := sandbox.Run(ctx, caps, sandbox.Spec{
+			Argv: []string{"sh", "-c", os.Getenv("SCRIPT")}, Dir: "/", Require: sandbox.Advisory,
+			Env: map[string]string{"PATH": os.Getenv("PATH")}, MergeOutput: true,
+		})
+		fmt.Printf("%s\nerr=%v\n", res.Stdout, err)
+	case "probe-without-user-namespaces":
+		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
+			fmt.Println("cannot set up:", err)
+			return 3
+		}
+		caps := sandbox.Probe(ctx, sandbox.ProbeDirs{})
+		fmt.Println(caps.UserNS.Answer, caps.UserNS.Errno, caps.Namespaces())
+		_, err := sandbox.Run(ctx, caps, sandbox.Spec{Argv: []string{"true"}, Dir: "/", Require: sandbox.MediatedWrite})
+		fmt.Println(err)
+	}
+	return 0
+}
+
+func TestAsOrdinaryUser(t *testing.T) { sandboxtest.AsUser(t) }

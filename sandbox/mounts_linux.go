@@ -91,12 +91,10 @@ func setupMounts(s *Spec) error {
 
 func prepare(s *Spec) ([]placed, error) {
 	var list []placed
-	proc, err := newFS("proc", unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	proc, err := newFS("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return nil, fail(err, "make own /proc")
 	}
-	// Read-only: the caller may be the real root, who could write to /proc/sys
-	// without any capability.
 	list = append(list, placed{target: "/proc", fd: proc, must: true, label: "proc"})
 	dev, err := prepareDev()
 	if err != nil {
@@ -258,12 +256,51 @@ func attach(p placed) error {
 	if err := unix.MoveMount(p.fd, "", unix.AT_FDCWD, p.target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fail(err, "attach %s at %.200q", p.label, p.target)
 	}
+	if p.label == "proc" && os.Geteuid() == 0 {
+		return guardProc()
+	}
 	if p.label == "dev" {
 		for _, l := range [][2]string{{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"}} {
 			if err := os.Symlink(l[0], "/dev/"+l[1]); err != nil {
 				return fail(err, "link /dev/%s", l[1])
 			}
 		}
+	}
+	return nil
+}
+
+// guardProc makes everything in /proc but the processes read-only. The real root
+// owns /proc/sys and its like and writes there without any capability; a core
+// pattern is a command that the kernel runs. Nobody else can, and then /proc
+// stays whole: a command may make namespaces of its own, which need to write
+// their maps, and the kernel lets them mount a /proc only where none is covered.
+func guardProc() error {
+	names, err := os.ReadDir("/proc")
+	if err != nil {
+		return fail(err, "list own /proc")
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	for _, n := range names {
+		p := "/proc/" + n.Name()
+		var st unix.Stat_t
+		if unix.Lstat(p, &st) != nil || n.Name()[0] >= '0' && n.Name()[0] <= '9' {
+			continue
+		}
+		dir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+		if !dir && (st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o222 == 0) {
+			continue
+		}
+		fd, err := unix.OpenTree(unix.AT_FDCWD, p, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err == nil {
+			err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr)
+		}
+		if err == nil {
+			err = unix.MoveMount(fd, "", unix.AT_FDCWD, p, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		}
+		if err != nil {
+			return fail(err, "make %s read-only", p)
+		}
+		unix.Close(fd)
 	}
 	return nil
 }

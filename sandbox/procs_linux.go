@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,17 +57,6 @@ func processes() []process {
 	return out
 }
 
-// others lists the living processes of this pid namespace but the caller.
-func others() []process {
-	var out []process
-	for _, p := range processes() {
-		if p.pid != os.Getpid() && !p.dead() {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
 // descendants lists the living processes below the caller. As the caller is
 // their reaper, an orphan is its child and cannot leave the tree.
 func descendants() []process {
@@ -89,30 +78,16 @@ func descendants() []process {
 	return out
 }
 
-// killDescendants kills until nothing is left. It stops first, so that a process
-// that forks as fast as we kill does not win; then it kills, and looks again
-// until a look finds nobody.
+// killDescendants kills until the caller has no descendant. It stops them first,
+// so that a process that forks as fast as we kill does not win.
 func killDescendants() {
-	for {
-		list := descendants()
-		if len(list) == 0 {
-			break
-		}
-		for _, p := range list {
+	for !reap() {
+		for _, p := range descendants() {
 			_ = unix.Kill(p.pid, unix.SIGSTOP)
 		}
 		for _, p := range descendants() {
 			_ = unix.Kill(p.pid, unix.SIGKILL)
 		}
-		for {
-			var ws syscall.WaitStatus
-			if got, err := syscall.Wait4(-1, &ws, 0, nil); got <= 0 && err != syscall.EINTR {
-				break
-			}
-			if len(descendants()) > 0 {
-				break
-			}
-		}
+		time.Sleep(time.Millisecond)
 	}
-	reap()
 }

@@ -112,7 +112,7 @@ type Mount struct {
 	Source string // bind mounts
 	Lower  string // overlay
 	Upper  string // overlay; same file system as Work, empty or prepared
-	Work   string // overlay; empty
+	Work   string // overlay; empty. Upper and Work serve one launch: they are mounted volatile
 }
 
 // Protect names a live directory that must be out of reach. Inside, its path
