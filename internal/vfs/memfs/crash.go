@@ -3,7 +3,9 @@ package memfs
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/aspengine/asp/internal/vfs"
 )
@@ -63,26 +65,30 @@ func Seeded(seed uint64) func(n int) int {
 func (f *FS) Crash(mode Mode, choose func(n int) int) *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var im image
-	switch mode {
-	case Nothing:
-		im = f.log.survivors(func(int) bool { return false })
-	case Everything, NamesOnly:
-		im = f.log.survivors(func(int) bool { return true })
-	case Random:
-		im = f.log.survivors(func(int) bool { return choose(2) == 1 })
-	case Ordered:
-		n := choose(len(f.log.pending) + 1)
-		im = f.log.survivors(func(i int) bool { return i < n })
-	default:
-		panic("memfs: crash in " + mode.String())
+	im := make(image)
+	for _, dev := range slices.Sorted(maps.Keys(f.logs)) { // sorted: choose must be called in one order
+		log := f.logs[dev]
+		var keep func(i int) bool
+		switch mode {
+		case Nothing:
+			keep = func(int) bool { return false }
+		case Everything, NamesOnly:
+			keep = func(int) bool { return true }
+		case Random:
+			keep = func(int) bool { return choose(2) == 1 }
+		case Ordered:
+			n := choose(len(log.pending) + 1)
+			keep = func(i int) bool { return i < n }
+		default:
+			panic("memfs: crash in " + mode.String())
+		}
+		maps.Copy(im, log.survivors(keep)) // no inode is on two devices
 	}
 	out := New(f.opt)
 	out.clock, out.next, out.opt = f.clock, f.next, f.opt
 	out.nodes = make(map[uint64]*inode)
 	out.root = out.revive(im, f, f.root.ino, mode, choose)
 	out.root.parent = out.root
-	out.log.reset(out.root)
 	out.rebase()
 	return out
 }
@@ -129,13 +135,17 @@ func (f *FS) revive(im image, old *FS, ino uint64, mode Mode, choose func(n int)
 
 // rebase makes all current names, attributes and data durable.
 func (f *FS) rebase() {
-	f.log.syncAll()
-	f.log.durable = make(image)
+	f.logs = make(map[uint64]*journal)
 	for ino, n := range f.nodes {
 		if n.nlink == 0 {
 			continue
 		}
-		d := f.log.durable.node(ino)
+		log := f.logs[n.dev]
+		if log == nil {
+			log = newJournal()
+			f.logs[n.dev] = log
+		}
+		d := log.durable.node(ino)
 		d.attrs = n.attrs.clone()
 		for name, c := range n.entries {
 			d.entries[name] = c.ino

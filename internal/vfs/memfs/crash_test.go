@@ -1,10 +1,12 @@
 package memfs_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -357,5 +359,58 @@ func TestCrashTwice(t *testing.T) {
 	must(t, top.Sync())
 	if got := g.Crash(memfs.Nothing, nil).Dump("/"); names(got) != "b c d d/e" || got["c"].Data != "c" {
 		t.Errorf("got %v", got)
+	}
+}
+
+// A barrier reaches its own file system only.
+func TestMount(t *testing.T) {
+	f := build(t, memfs.Tree{"ws/mnt": memfs.Folder(), "ws/a": memfs.Text("a"), "home": memfs.Folder()})
+	must(t, f.Mount("/ws/mnt"))
+	must(t, f.Mount("/home"))
+	ws, mnt, home := root(t, f, "/ws"), root(t, f, "/ws/mnt"), root(t, f, "/home")
+	seen := make(map[uint64]bool)
+	for _, d := range []vfs.Dir{ws, mnt, home} {
+		s, err := d.Stat()
+		must(t, err)
+		if seen[s.Dev] || s.MntID != s.Dev {
+			t.Errorf("device and mount: %+v", s)
+		}
+		seen[s.Dev] = true
+	}
+	if s, err := ws.Lstat("mnt"); err != nil || !seen[s.Dev] {
+		t.Errorf("a mount seen from outside: %+v, %v", s, err)
+	}
+	write(t, ws, "new", "1")
+	write(t, mnt, "new", "2")
+	write(t, home, "new", "3")
+	for what, c := range map[string]struct{ got, want error }{
+		"move across":        {ws.Rename("a", mnt, "a", vfs.NoReplace), syscall.EXDEV},
+		"exchange across":    {ws.Rename("a", mnt, "new", vfs.Exchange), syscall.EXDEV},
+		"link across":        {ws.Link("a", mnt, "a"), syscall.EXDEV},
+		"move the mount":     {ws.Rename("mnt", ws, "m", vfs.NoReplace), syscall.EBUSY},
+		"exchange the mount": {ws.Rename("a", ws, "mnt", vfs.Exchange), syscall.EBUSY},
+		"remove the mount":   {root(t, f, "/").Rmdir("home"), syscall.ENOTEMPTY},
+		"mount twice":        {f.Mount("/home"), syscall.EBUSY},
+	} {
+		if !errors.Is(c.got, c.want) {
+			t.Errorf("%s: got %v, want %v", what, c.got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		barrier vfs.Dir
+		want    string
+	}{
+		{mnt, "home ws ws/a ws/mnt ws/mnt/new"},
+		{ws, "home ws ws/a ws/mnt ws/mnt/new ws/new"},
+		{home, "home home/new ws ws/a ws/mnt ws/mnt/new ws/new"},
+	} {
+		must(t, c.barrier.SyncFS())
+		g := f.Crash(memfs.Nothing, nil)
+		if got := names(g.Dump("/")); got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+		if s, err := root(t, g, "/ws/mnt").Stat(); err != nil || !seen[s.Dev] || s.Dev == 1 {
+			t.Errorf("the mount is lost in the cut: %+v, %v", s, err)
+		}
 	}
 }

@@ -86,7 +86,7 @@ func (d *dir) make(name string, kind vfs.Kind, perm uint32, more func(*inode)) (
 	}
 	f := d.fs
 	f.tick()
-	n := f.newInode(kind, perm)
+	n := f.newInode(kind, perm, d.node.dev)
 	n.nlink = 1
 	how := plain
 	if kind == vfs.KindDir {
@@ -98,7 +98,7 @@ func (d *dir) make(name string, kind vfs.Kind, perm uint32, more func(*inode)) (
 	}
 	d.node.entries[name] = n
 	f.touch(d.node)
-	f.log.add(how, []entryChange{{slot{d.node.ino, name}, n.ino}}, n)
+	f.logs[d.node.dev].add(how, []entryChange{{slot{d.node.ino, name}, n.ino}}, n)
 	return n, nil
 }
 
@@ -225,7 +225,7 @@ func (d *dir) Unlink(name string) error {
 		}
 		d.fs.tick()
 		d.fs.unlink(d.node, name, n)
-		d.fs.log.add(plain, []entryChange{{slot{d.node.ino, name}, 0}}, n)
+		d.fs.logs[d.node.dev].add(plain, []entryChange{{slot{d.node.ino, name}, 0}}, n)
 		return nil
 	})
 }
@@ -249,10 +249,12 @@ func (d *dir) Rmdir(name string) error {
 			return syscall.ENOTDIR
 		case len(n.entries) > 0:
 			return syscall.ENOTEMPTY
+		case n.dev != d.node.dev:
+			return syscall.EBUSY
 		}
 		d.fs.tick()
 		d.fs.rmdir(d.node, name, n)
-		d.fs.log.add(plain, []entryChange{{slot{d.node.ino, name}, 0}}, n)
+		d.fs.logs[d.node.dev].add(plain, []entryChange{{slot{d.node.ino, name}, 0}}, n)
 		return nil
 	})
 }
@@ -281,23 +283,25 @@ func (d *dir) Chmod(perm uint32) error {
 	return d.do("chmod", "", func() error {
 		d.node.perm = perm & 0o7777
 		d.node.ctime = d.fs.tick()
-		d.fs.log.add(plain, nil, d.node)
+		d.fs.logs[d.node.dev].add(plain, nil, d.node)
 		return nil
 	})
 }
 
 func (d *dir) Sync() error {
-	return d.do("sync directory", "", func() error { d.fs.log.syncDir(d.node.ino); return nil })
+	return d.do("sync directory", "", func() error { d.fs.logs[d.node.dev].syncDir(d.node.ino); return nil })
 }
 
 func (d *dir) SyncFS() error {
-	return d.do("sync file system", "", func() error { d.fs.syncAll(); return nil })
+	return d.do("sync file system", "", func() error { d.fs.syncDevice(d.node.dev); return nil })
 }
 
-func (f *FS) syncAll() {
-	f.log.syncAll()
+func (f *FS) syncDevice(dev uint64) {
+	f.logs[dev].syncAll()
 	for _, n := range f.nodes {
-		n.sync()
+		if n.dev == dev {
+			n.sync()
+		}
 	}
 }
 
@@ -334,6 +338,9 @@ func (d *dir) Link(name string, to vfs.Dir, toName string) error {
 		if err := t.absent(toName); err != nil {
 			return err
 		}
+		if d.node.dev != t.node.dev {
+			return syscall.EXDEV
+		}
 		if n.kind == vfs.KindDir {
 			return syscall.EPERM
 		}
@@ -342,7 +349,7 @@ func (d *dir) Link(name string, to vfs.Dir, toName string) error {
 		n.nlink++
 		n.ctime = d.fs.clock
 		d.fs.touch(t.node)
-		d.fs.log.add(plain, []entryChange{{slot{t.node.ino, toName}, n.ino}}, n)
+		d.fs.logs[t.node.dev].add(plain, []entryChange{{slot{t.node.ino, toName}, n.ino}}, n)
 		return nil
 	})
 }

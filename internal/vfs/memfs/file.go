@@ -127,7 +127,7 @@ func (h *file) attr(op string, f func(n *inode) error) error {
 			return err
 		}
 		h.node.ctime = h.fs.tick()
-		h.fs.log.add(plain, nil, h.node)
+		h.fs.logs[h.node.dev].add(plain, nil, h.node)
 		return nil
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/aspengine/asp/internal/vfs"
 )
 
-// journal is the log of metadata operations that are not durable yet, over the
+// journal is the log of one device: the metadata operations that are not durable yet, over the
 // image of those that are.
 type journal struct {
 	durable image
@@ -83,10 +83,10 @@ func (im image) clone() image {
 	return out
 }
 
-func (j *journal) reset(root *inode) {
-	j.durable = make(image)
-	j.durable.node(root.ino).attrs = root.attrs.clone()
+func newJournal() *journal {
+	j := &journal{durable: make(image)}
 	j.clear()
+	return j
 }
 
 func (j *journal) clear() {

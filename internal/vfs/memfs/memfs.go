@@ -26,7 +26,8 @@
 //
 // # What is left out
 //
-// Permissions are kept but not enforced, as for root. There is one user.
+// Permissions are kept but not enforced, as for root. There is one user. Times
+// after a power cut are those of the last surviving change, no finer.
 package memfs
 
 import (
@@ -66,11 +67,12 @@ type FS struct {
 	gen   int    // handles of an earlier generation belong to a dead process
 	root  *inode
 	nodes map[uint64]*inode
-	log   journal
+	logs  map[uint64]*journal // by device
 }
 
 const (
 	rootIno    = 2
+	rootDev    = 1
 	clockStart = 1_000_000_000_000_000_000 // 2001-09-09
 	nameMax    = 255
 	pathMax    = 4096
@@ -88,10 +90,10 @@ func New(opt Options) *FS {
 		opt.Step = 0
 	}
 	f := &FS{opt: opt, clock: clockStart, next: rootIno, nodes: make(map[uint64]*inode)}
-	f.root = f.newInode(vfs.KindDir, 0o755)
+	f.root = f.newInode(vfs.KindDir, 0o755, rootDev)
 	f.root.parent = f.root
 	f.root.nlink = 2
-	f.log.reset(f.root)
+	f.rebase()
 	return f
 }
 
@@ -108,7 +110,7 @@ type inode struct {
 
 // attrs is what a metadata operation records of an inode, whole.
 type attrs struct {
-	ino          uint64
+	ino, dev     uint64
 	kind         vfs.Kind
 	perm         uint32
 	uid, gid     uint32
@@ -129,9 +131,9 @@ func (a attrs) clone() attrs {
 	return a
 }
 
-func (f *FS) newInode(kind vfs.Kind, perm uint32) *inode {
+func (f *FS) newInode(kind vfs.Kind, perm uint32, dev uint64) *inode {
 	n := &inode{attrs: attrs{
-		ino: f.next, kind: kind, perm: perm, uid: f.opt.UID, gid: f.opt.GID, mtime: f.clock, ctime: f.clock,
+		ino: f.next, dev: dev, kind: kind, perm: perm, uid: f.opt.UID, gid: f.opt.GID, mtime: f.clock, ctime: f.clock,
 	}}
 	f.next++
 	if kind == vfs.KindDir {
@@ -170,7 +172,7 @@ func (f *FS) Used() int64 {
 
 func (n *inode) stat() vfs.Stat {
 	s := vfs.Stat{
-		Kind: n.kind, Perm: n.perm, Ino: n.ino, Dev: 1, MntID: 1, Nlink: n.nlink,
+		Kind: n.kind, Perm: n.perm, Ino: n.ino, Dev: n.dev, MntID: n.dev, Nlink: n.nlink,
 		UID: n.uid, GID: n.gid, Mtime: n.mtime, Ctime: n.ctime,
 	}
 	switch n.kind {

@@ -1,6 +1,7 @@
 package memfs
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/aspengine/asp/internal/vfs"
@@ -13,8 +14,11 @@ func (d *dir) Rename(name string, to vfs.Dir, toName string, mode vfs.RenameMode
 		if mode != vfs.NoReplace && mode != vfs.Exchange && mode != vfs.Replace {
 			return syscall.EINVAL
 		}
-		if err := vfs.CheckName(toName); err != nil {
-			return err
+		if err := errors.Join(vfs.CheckName(name), vfs.CheckName(toName)); err != nil {
+			return syscall.EINVAL
+		}
+		if d.node.dev != t.node.dev {
+			return syscall.EXDEV
 		}
 		n, err := d.present(name)
 		if err != nil {
@@ -37,6 +41,8 @@ func (d *dir) Rename(name string, to vfs.Dir, toName string, mode vfs.RenameMode
 			return syscall.ENOTEMPTY
 		case n == dest:
 			return nil // two names of one inode: nothing happens
+		case n.dev != d.node.dev, dest != nil && dest.dev != d.node.dev:
+			return syscall.EBUSY // the root of a mount
 		}
 		if mode == vfs.Exchange {
 			d.fs.exchange(slot{d.node.ino, name}, d.node, n, slot{t.node.ino, toName}, t.node, dest)
@@ -94,7 +100,7 @@ func (f *FS) move(from *inode, name string, n *inode, to *inode, toName string, 
 	}
 	f.touch(from)
 	f.touch(to)
-	f.log.add(how, []entryChange{{slot{from.ino, name}, 0}, {slot{to.ino, toName}, n.ino}}, nodes...)
+	f.logs[from.dev].add(how, []entryChange{{slot{from.ino, name}, 0}, {slot{to.ino, toName}, n.ino}}, nodes...)
 }
 
 func (f *FS) exchange(as slot, ad, a *inode, bs slot, bd, b *inode) {
@@ -112,5 +118,5 @@ func (f *FS) exchange(as slot, ad, a *inode, bs slot, bd, b *inode) {
 	}
 	f.touch(ad)
 	f.touch(bd)
-	f.log.add(how, []entryChange{{as, b.ino}, {bs, a.ino}}, a, b)
+	f.logs[ad.dev].add(how, []entryChange{{as, b.ino}, {bs, a.ino}}, a, b)
 }

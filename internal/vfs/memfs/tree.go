@@ -46,7 +46,7 @@ func FIFO() Entry { return Entry{Kind: vfs.KindOther, Perm: 0o644} }
 func (f *FS) Put(at string, t Tree) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer f.syncAll()
+	defer f.rebase()
 	for _, p := range sortedKeys(t) {
 		if err := vfs.CheckPath(p); err != nil {
 			return err
@@ -80,13 +80,13 @@ func (f *FS) put(names []string, e Entry) error {
 			return syscall.EISDIR
 		}
 		old.perm = e.Perm
-		f.log.add(plain, nil, old)
+		f.logs[old.dev].add(plain, nil, old)
 		return nil
 	}
 	if old != nil {
 		f.tick()
 		f.unlink(d.node, name, old)
-		f.log.add(plain, []entryChange{{slot{d.node.ino, name}, 0}}, old)
+		f.logs[d.node.dev].add(plain, []entryChange{{slot{d.node.ino, name}, 0}}, old)
 	}
 	_, err := d.make(name, e.Kind, e.Perm, func(n *inode) {
 		n.target = e.Target
@@ -124,4 +124,27 @@ func (n *inode) dump(prefix string, t Tree) {
 		t[prefix+name] = e
 		c.dump(prefix+name+"/", t)
 	}
+}
+
+// Mount turns the empty directory at the absolute path into the root of another
+// file system of its own device and mount number: no rename or link crosses
+// into it, and a SyncFS on one side leaves the other alone. Everything is
+// durable afterwards, the mount included.
+func (f *FS) Mount(at string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, err := f.resolve(at)
+	switch {
+	case err != nil:
+		return err
+	case n == f.root || n.parent.dev != n.dev:
+		return syscall.EBUSY
+	case len(n.entries) > 0:
+		return syscall.ENOTEMPTY
+	}
+	for dev := range f.logs {
+		n.dev = max(n.dev, dev+1)
+	}
+	f.rebase()
+	return nil
 }
