@@ -80,11 +80,11 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 			e.Close()
 		}
 	}()
-	e.cfg, err = policy.LoadConfig(o.Home)
-	if err != nil {
+	var enrolled policy.Enrolment
+	if e.cfg, enrolled, err = policy.Load(o.Home); err != nil {
 		return nil, err
 	}
-	places, err := gitbase.Find(o.Dir)
+	places, err := gitbase.Discover(ctx, o.Dir)
 	plain := errors.Is(err, gitbase.ErrNoRepository)
 	if err != nil && !plain {
 		return nil, err
@@ -102,28 +102,27 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 		return nil, err
 	}
 	so := snapshot.Options{State: e.state.Dir()}
+	ws, err := gitbase.OpenRoot(ctx, id.Root, so)
 	if plain {
-		e.ws, err = snapshot.OpenPlain(ctx, id.Root, so)
-	} else {
-		e.git, err = gitbase.Open(ctx, places.Root, so)
-		e.ws = e.git
+		ws, err = snapshot.OpenPlain(ctx, id.Root, so)
 	}
 	if err != nil {
-		e.ws = nil
 		return nil, err
 	}
+	e.ws = ws
+	e.git, _ = ws.(*gitbase.Repo)
 	if e.root, err = e.fs.OpenRoot(e.ws.Root()); err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
-	if e.receipts, err = receipt.Open(e.state, receipt.Options{Retention: e.cfg.Retention.Receipts(), Now: e.now}); err != nil {
+	if e.receipts, err = receipt.Open(e.state, receipt.Options{Retention: retention(e.cfg), Now: e.now}); err != nil {
 		return nil, err
 	}
 	packs, err := e.state.Sub(home.Packs)
 	if err != nil {
 		return nil, err
 	}
-	e.packs = snapshot.OpenStore(packs, e.cfg.Retention.Packs())
-	if e.pol, err = e.activePolicy(ctx); err != nil {
+	e.packs = snapshot.OpenStore(packs, storeLimits(e.cfg))
+	if e.pol, err = e.activePolicy(ctx, enrolled); err != nil {
 		return nil, err
 	}
 	return e, nil

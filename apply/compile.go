@@ -59,7 +59,7 @@ func (t *tx) expected() (commit.Guarantee, string) {
 
 // ceiling lowers a guarantee to what the configuration lets be claimed.
 func (e *Engine) ceiling(g commit.Guarantee) commit.Guarantee {
-	if c, ok := commit.ParseGuarantee(string(e.cfg.GuaranteeCeiling)); ok && e.cfg.GuaranteeCeiling != "" && c < g {
+	if c, ok := commit.ParseGuarantee(string(e.cfg.Ceiling)); ok && e.cfg.Ceiling != "" && c < g {
 		return c
 	}
 	return g
@@ -90,6 +90,9 @@ func (t *tx) change(n editplan.Net) (commit.Change, error) {
 		if n.Mode == editplan.ModeExec {
 			after.Perm = 0o777
 		}
+	}
+	if p, ok := t.r.Perms[n.Path.String()]; ok {
+		after.Perm, after.UmaskApplies = p, false
 	}
 	switch n.Content {
 	case editplan.ContentBlob:

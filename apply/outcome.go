@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/aspengine/asp/apply/commit"
@@ -142,10 +143,15 @@ func (t *tx) coverage() wire.Coverage {
 	if t.verdict != nil {
 		return t.verdict.Coverage
 	}
-	req := t.e.pol.Required(t.r.CallSite, t.r.Checks)
+	req := []string{}
+	for _, d := range t.e.pol.Demands(t.r.CallSite, t.r.Checks) {
+		if d.Required && !slices.Contains(req, d.ID) {
+			req = append(req, d.ID)
+		}
+	}
 	c := wire.Coverage{Exhaustive: len(req) == 0, Required: req, Enrolled: req, Ran: []string{}, Degraded: []wire.Degradation{}}
 	for _, id := range req {
-		c.Degraded = append(c.Degraded, wire.Degradation{Source: id, Reason: wire.Incomplete, Requirement: id, Detail: "not run: the attempt ended before"})
+		c.Degraded = append(c.Degraded, wire.Degradation{Source: id, Reason: wire.DegradeIncomplete, Requirement: id, Detail: "not run: the attempt ended before"})
 	}
 	return c
 }
@@ -159,13 +165,13 @@ func (t *tx) entry(out receipt.Outcome) (receipt.Entry, error) {
 	d := receipt.Draft{
 		Kind: wire.ReceiptApplyAttempt, Family: wire.Edit, CallSite: t.r.CallSite,
 		RequestDigest: t.requestDigest(), ChangesetDigest: t.csDigest, ProposalID: t.proposalID(),
-		PolicyDigest: t.e.pol.Digest(), Baseline: base, Coverage: t.coverage(), Assurance: t.assurance(out),
+		PolicyDigest: t.e.pol.Digest, Baseline: base, Coverage: t.coverage(), Assurance: t.assurance(out),
 		Started: t.started, Ended: t.e.now(),
 	}
 	if t.plan != nil {
 		d.ProviderIDs = []string{t.plan.Provider}
 		for _, x := range t.plan.ValidAsOf {
-			d.ValidAsOf.Blobs = append(d.ValidAsOf.Blobs, wire.BlobRef(x.Blob()))
+			d.ValidAsOf.Blobs = append(d.ValidAsOf.Blobs, x.Blob())
 		}
 		d.ValidAsOf.Rev = base.Rev
 	}
@@ -231,30 +237,30 @@ func pathed(it refusal.Item) string {
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // degradation picks the word of the receipt's failure list for a refusal.
-func degradation(r refusal.Reason) wire.Degraded {
+func degradation(r refusal.Reason) wire.DegradeReason {
 	switch r {
 	case refusal.MissingAuthority:
-		return wire.DegradedMissingAuthority
+		return wire.DegradeMissingAuthority
 	case refusal.InsufficientAssurance:
-		return wire.DegradedInsufficientAssurance
+		return wire.DegradeInsufficientAssurance
 	case refusal.DirectWriteRisk:
-		return wire.DegradedDirectWriteRisk
+		return wire.DegradeDirectWriteRisk
 	case refusal.Unsupported:
-		return wire.DegradedUnsupported
+		return wire.DegradeUnsupported
 	case refusal.StaleBaseline:
-		return wire.DegradedStaleBaseline
+		return wire.DegradeStaleBaseline
 	case refusal.Conflict:
-		return wire.DegradedStale
+		return wire.DegradeStale
 	case refusal.ValidationDenied:
-		return wire.DegradedBlockingDiagnostic
+		return wire.DegradeBlockingDiagnostic
 	case refusal.ValidationIndeterminate:
-		return wire.DegradedIncomplete
+		return wire.DegradeIncomplete
 	case refusal.Malformed:
-		return wire.DegradedMalformed
+		return wire.DegradeMalformed
 	case refusal.MissingBlobReason:
-		return wire.DegradedMissing
+		return wire.DegradeMissing
 	}
-	return wire.DegradedError
+	return wire.DegradeError
 }
 
 // requestDigest is over the outer request that a command amounts to.
@@ -365,7 +371,15 @@ func (t *tx) conclude(ctx context.Context) (bool, error) {
 
 // collect keeps the blob store bounded. What it cannot remove now it removes
 // next time.
-func (e *Engine) collect() { _, _ = e.packs.GC(nil) }
+func (e *Engine) collect() {
+	pins := map[string]bool(nil)
+	_, _ = e.packs.GC(func(txid string) bool {
+		if pins == nil {
+			pins = e.stagedPins()
+		}
+		return pins[txid]
+	})
+}
 
 // extraDirs are the directories outside the tree that a transaction may write:
 // the git directory, for the index.

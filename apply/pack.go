@@ -34,7 +34,7 @@ func (t *tx) pack(ctx context.Context) error {
 			total += c.Before.Size
 		}
 	}
-	if limit := t.e.cfg.Retention.Packs().MaxBytes; limit > 0 && total > limit {
+	if limit := storeLimits(t.e.cfg).MaxBytes; limit > 0 && total > limit {
 		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("undo will not be possible: the pre-images are %d bytes and %d may be kept", total, limit))
 		return nil
 	}

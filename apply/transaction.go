@@ -66,6 +66,10 @@ type Request struct {
 	// AsProposal is the proposal id under which the outcome is reported, where it
 	// is not the plan's own (undo).
 	AsProposal string
+	// Undoes is the receipt that is taken back; Perms the exact permission bits
+	// of the paths that this brings back.
+	Undoes string
+	Perms  map[string]uint32
 	// Publishing tells that the plan was staged before, so that its staged
 	// outcome is no reason to answer at once.
 	Publishing bool
@@ -148,6 +152,7 @@ type tx struct {
 	baseline  wire.Baseline
 	refMade   string
 	sealed    *receipt.Entry
+	stagedOK  bool
 }
 
 // Apply runs one transaction: the contract's section 7, stage by stage. A
@@ -184,14 +189,14 @@ func (t *tx) run(ctx context.Context) error {
 		name string
 		run  func(context.Context) (done bool, err error)
 	}{
-		{"recovering", t.recover},      // whatever a crash left
+		{"recovering", t.recover},         // whatever a crash left
 		{"reading the workspace", t.look}, // baseline
-		{"reading the plan", t.load},   // 1. find, 2. decode strictly
-		{"checking freshness", t.fresh}, // idempotency, 3. freshness
-		{"checking the plan", t.admit}, // 4. scope and paths, 5. preconditions
-		{"compiling", t.compile},       // 6. changeset, what it would earn
-		{"running checks", t.check},    // 6. scratch worktree, 7. checks, 8. decide
-		{"publishing", t.publish},      // 9. journal … commit record; or stage
+		{"reading the plan", t.load},      // 1. find, 2. decode strictly
+		{"checking freshness", t.fresh},   // idempotency, 3. freshness
+		{"checking the plan", t.admit},    // 4. scope and paths, 5. preconditions
+		{"compiling", t.compile},          // 6. changeset, what it would earn
+		{"running checks", t.check},       // 6. scratch worktree, 7. checks, 8. decide
+		{"publishing", t.publish},         // 9. journal … commit record; or stage
 		{"writing the receipt", t.conclude},
 	} {
 		if err := ctx.Err(); err != nil {
@@ -237,7 +242,7 @@ func (t *tx) load(ctx context.Context) (bool, error) {
 	if len(items) > 0 {
 		return t.refuse(ctx, items)
 	}
-	plan, items, err := editplan.Compile(f, t.e.cfg.PlanLimits(), t.e.blobLookup())
+	plan, items, err := editplan.Compile(f, planLimits(t.e.cfg), t.e.blobLookup())
 	if err != nil {
 		return false, fmt.Errorf("look up content of the plan: %w", err)
 	}
@@ -332,9 +337,9 @@ func (t *tx) check(ctx context.Context) (bool, error) {
 	if d := t.decision; d != nil {
 		switch d.Decision {
 		case wire.Deny:
-			return t.refuse(ctx, refusal.List{refusal.New(refusal.CheckDenied, "", -1, "%s", d.Summary())})
+			return t.refuse(ctx, refusal.List{refusal.New(refusal.CheckDenied, "", -1, "%s", summary(d))})
 		case wire.Indeterminate:
-			return t.refuse(ctx, refusal.List{refusal.New(refusal.CheckIndeterminate, "", -1, "%s", d.Summary())})
+			return t.refuse(ctx, refusal.List{refusal.New(refusal.CheckIndeterminate, "", -1, "%s", summary(d))})
 		}
 	}
 	if mode := t.mode(); mode < t.r.RequireAssurance {

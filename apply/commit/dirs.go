@@ -44,10 +44,13 @@ type dirs struct {
 	open map[dirKey]*dirHandle
 	lru  *list.List // of *dirHandle, front is newest
 	safe map[string]bool
+	// moved says where directories of the plan are that did not get to their
+	// place, or are there no more; see tx.findUnplaced.
+	moved map[string]vfs.Dir
 }
 
 func newDirs(env *Env) *dirs {
-	return &dirs{env: env, open: map[dirKey]*dirHandle{}, lru: list.New(), safe: map[string]bool{}}
+	return &dirs{env: env, open: map[dirKey]*dirHandle{}, lru: list.New(), safe: map[string]bool{}, moved: map[string]vfs.Dir{}}
 }
 
 // get opens the directory. Errors are those of the file system (fs.ErrNotExist,
@@ -65,7 +68,8 @@ func (d *dirs) get(base, dir string) (*dirHandle, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.st, err = h.Stat(); err == nil && d.protected(h.st) {
+	// A directory that the caller allows by name may well be a protected one.
+	if h.st, err = h.Stat(); err == nil && base == "" && d.protected(h.st) {
 		err = fmt.Errorf("enter %.200q: %w", dir, errProtected)
 	}
 	if err != nil {
@@ -92,12 +96,33 @@ func (d *dirs) openKey(key dirKey) (*dirHandle, error) {
 		h.Dir, h.lent = root, true
 		return h, nil
 	}
+	if at, rest := d.elsewhere(key); at != nil {
+		var err error
+		h.Dir, err = at.OpenDir(rest)
+		return h, err
+	}
 	if err := d.passable(key.dir); err != nil {
 		return nil, err
 	}
 	var err error
 	h.Dir, err = root.OpenDir(key.dir)
 	return h, err
+}
+
+// elsewhere finds the deepest moved directory at or above key.
+func (d *dirs) elsewhere(key dirKey) (at vfs.Dir, rest string) {
+	if len(d.moved) == 0 || key.base != "" {
+		return nil, ""
+	}
+	if at = d.moved[key.dir]; at != nil {
+		return at, "."
+	}
+	for i := len(key.dir) - 1; i > 0; i-- {
+		if key.dir[i] == '/' && d.moved[key.dir[:i]] != nil {
+			return d.moved[key.dir[:i]], key.dir[i+1:]
+		}
+	}
+	return nil, ""
 }
 
 // passable checks that no directory above dir is a protected one. The last
@@ -193,6 +218,9 @@ func (d *dirs) close() {
 	defer d.mu.Unlock()
 	for _, h := range d.open {
 		d.drop(h)
+	}
+	for _, m := range d.moved {
+		closeDir(m)
 	}
 }
 

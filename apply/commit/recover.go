@@ -120,7 +120,10 @@ func load(env Env, id string) (t *tx, has bool, err error) {
 	if log.TxID != id {
 		return t, true, fmt.Errorf("its journal is that of %.200q", log.TxID)
 	}
-	return t, true, t.openAreas()
+	if err := t.openAreas(); err != nil || t.log.Committed || !t.log.Ready {
+		return t, true, err
+	}
+	return t, true, t.findUnplaced(len(t.log.Steps))
 }
 
 // openAreas opens the areas beside targets and checks what the reader of the

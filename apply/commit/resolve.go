@@ -87,7 +87,7 @@ func (t *tx) putBack(s *journal.Step, save saver) error {
 		if s.Before.Absent() {
 			return nil
 		}
-		return x.area.Rename(s.Name, x.d, x.name, vfs.NoReplace)
+		return x.area.Rename(s.Name, x.d.Dir, x.name, vfs.NoReplace)
 	}
 	saved, err := saveNow(x.d, x.name, save)
 	if err != nil {
@@ -99,16 +99,16 @@ func (t *tx) putBack(s *journal.Step, save saver) error {
 		mode = vfs.NoReplace
 		err = x.d.Rename(x.name, x.area, s.Name, mode)
 	} else {
-		err = x.area.Rename(s.Name, x.d, x.name, mode)
+		err = x.area.Rename(s.Name, x.d.Dir, x.name, mode)
 	}
 	if err != nil {
 		return err
 	}
 	return t.dropSaved(x.area, s.Name, saved, func() error {
 		if mode == vfs.Exchange {
-			return x.area.Rename(s.Name, x.d, x.name, mode)
+			return x.area.Rename(s.Name, x.d.Dir, x.name, mode)
 		}
-		return x.area.Rename(s.Name, x.d, x.name, mode)
+		return x.area.Rename(s.Name, x.d.Dir, x.name, mode)
 	})
 }
 
@@ -139,7 +139,7 @@ func (t *tx) moveBack(s *journal.Step, save saver) error {
 			return err
 		}
 	}
-	err = x.d.Rename(x.name, from, name, vfs.NoReplace)
+	err = x.d.Rename(x.name, from.Dir, name, vfs.NoReplace)
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -147,10 +147,10 @@ func (t *tx) moveBack(s *journal.Step, save saver) error {
 	if err != nil {
 		return err
 	}
-	if err := x.d.Rename(x.name, from, name, vfs.Exchange); err != nil {
+	if err := x.d.Rename(x.name, from.Dir, name, vfs.Exchange); err != nil {
 		return err
 	}
-	return t.dropSaved(x.d, x.name, saved, func() error { return x.d.Rename(x.name, from, name, vfs.Exchange) })
+	return t.dropSaved(x.d, x.name, saved, func() error { return x.d.Rename(x.name, from.Dir, name, vfs.Exchange) })
 }
 
 // saved is what saveNow handed out.

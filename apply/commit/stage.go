@@ -115,7 +115,7 @@ func (t *tx) stageOne(i int) (refusal.Item, error) {
 			return item, err
 		}
 		defer src.close()
-		if s.Op != journal.Put {
+		if j.metaFrom == "" {
 			j.st, s.Before.Ino, s.Before.Size = src.st, src.st.Ino, src.size
 			if s.Op == journal.Move {
 				s.After = s.Before

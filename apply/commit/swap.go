@@ -52,14 +52,14 @@ func (t *tx) swapOne(i int) (refusal.Item, error) {
 	t.touch(s.Live.Base, s.Live.Path)
 	switch s.Op {
 	case journal.Put:
-		err = t.areas[s.Area].dir.Rename(s.Name, d, name, vfs.NoReplace)
+		err = t.areas[s.Area].dir.Rename(s.Name, d.Dir, name, vfs.NoReplace)
 		if errors.Is(err, fs.ErrExist) {
 			return refused(refusal.Exists, s.Live.String(), "something was put there in the meantime")
 		}
 	case journal.Take:
 		err = d.Rename(name, t.areas[s.Area].dir, s.Name, vfs.NoReplace)
 	case journal.Exchange:
-		err = t.areas[s.Area].dir.Rename(s.Name, d, name, vfs.Exchange)
+		err = t.areas[s.Area].dir.Rename(s.Name, d.Dir, name, vfs.Exchange)
 	case journal.Move:
 		return t.move(i, d, name)
 	}
@@ -89,7 +89,7 @@ func (t *tx) move(i int, to *dirHandle, name string) (refusal.Item, error) {
 	}
 	defer t.dirs.put(from)
 	t.touch("", s.From)
-	err = from.Rename(fromName, to, name, vfs.NoReplace)
+	err = from.Rename(fromName, to.Dir, name, vfs.NoReplace)
 	if errors.Is(err, fs.ErrExist) {
 		return refused(refusal.Exists, s.Live.Path, "something was put there in the meantime")
 	}
@@ -102,7 +102,7 @@ func (t *tx) move(i int, to *dirHandle, name string) (refusal.Item, error) {
 		// they go back here and now; if their old name is taken by now, undo
 		// finds the step as it is and asks for attention.
 		item.Path = s.From
-		if err := to.Rename(name, from, fromName, vfs.NoReplace); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := to.Rename(name, from.Dir, fromName, vfs.NoReplace); err != nil && !errors.Is(err, fs.ErrExist) {
 			return item, err
 		}
 	}

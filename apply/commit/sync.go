@@ -3,7 +3,9 @@ package commit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -149,6 +151,33 @@ func syncDir(d vfs.Dir, name string) error {
 	return sub.Sync()
 }
 
+// syncTree syncs a directory and those below it; anything else, and a name that
+// is gone, needs nothing.
+func syncTree(d vfs.Dir, name string) error {
+	st, err := d.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && st.Kind != vfs.KindDir {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	sub, err := d.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	defer closeDir(sub)
+	names, err := sub.List()
+	if err != nil {
+		return err
+	}
+	for _, e := range names {
+		if err := syncTree(sub, e.Name); err != nil {
+			return err
+		}
+	}
+	return sub.Sync()
+}
+
 // syncKey syncs a live directory; one that is gone needs no sync of its own.
 func (t *tx) syncKey(k dirKey) error {
 	d, err := t.dirs.get(k.base, k.dir)
@@ -185,6 +214,14 @@ func (t *tx) syncNames(ctx context.Context, what string) error {
 	for _, a := range t.areas {
 		if a.dir != nil {
 			all = append(all, a.dir.Sync)
+		}
+	}
+	// A directory that left its place took along its side of the renames out of
+	// it; it is synced where it is now.
+	for i := range t.log.Steps {
+		s := &t.log.Steps[i]
+		if a := t.areas[s.Area].dir; a != nil && s.Name != "" && (s.Before.Kind == vfs.KindDir || s.After.Kind == vfs.KindDir) {
+			all = append(all, func() error { return syncTree(a, s.Name) })
 		}
 	}
 	return t.barrier(ctx, what, all)

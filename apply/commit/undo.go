@@ -20,6 +20,9 @@ import (
 // An error means that something could not be told or done. What was undone
 // stays so, nothing is removed, and the next Recover goes on from there.
 func (t *tx) undo(n int) ([]journal.Open, error) {
+	if err := t.findUnplaced(n); err != nil {
+		return nil, err
+	}
 	var open []journal.Open
 	var errs []error
 	for i := n - 1; i >= 0; i-- {
@@ -41,6 +44,35 @@ func (t *tx) undo(n int) ([]journal.Open, error) {
 		return open, t.keepOpen(open)
 	}
 	return nil, nil
+}
+
+// findUnplaced looks for directories of the first n steps that are in their
+// area and not at their path. Renames reach the disk in order on the file
+// systems that get a guarantee, but not on every one: a file may be found moved
+// into a directory whose own way to its place was lost. Paths below are then
+// looked for where the directory is.
+func (t *tx) findUnplaced(n int) error {
+	for i := range t.log.Steps[:n] {
+		s := &t.log.Steps[i]
+		a := t.areas[s.Area].dir
+		if s.After.Kind != vfs.KindDir || a == nil || t.dirs.moved[s.Live.Path] != nil {
+			continue
+		}
+		st, err := a.Lstat(s.Name)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (st.Kind != vfs.KindDir || st.Ino != s.After.Ino) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		d, err := a.OpenDir(s.Name)
+		if err != nil {
+			return err
+		}
+		t.dirs.forget(s.Live.Path)
+		t.dirs.moved[s.Live.Path] = d
+	}
+	return nil
 }
 
 // sides is what undo finds at the two places of a step.
@@ -136,7 +168,7 @@ func (t *tx) undoPut(s *journal.Step, x sides) (string, error) {
 	if now.is(s.After) && now.Ino == s.After.Ino {
 		return "", nil
 	}
-	return whyForeign, x.area.Rename(s.Name, x.d, x.name, vfs.NoReplace)
+	return whyForeign, x.area.Rename(s.Name, x.d.Dir, x.name, vfs.NoReplace)
 }
 
 // undoMkdir removes a directory that the transaction made, if nobody else has
@@ -166,7 +198,7 @@ func (t *tx) undoTake(s *journal.Step, x sides) (string, error) {
 	case !x.live.Absent():
 		return whyForeign, nil
 	}
-	err := x.area.Rename(s.Name, x.d, x.name, vfs.NoReplace)
+	err := x.area.Rename(s.Name, x.d.Dir, x.name, vfs.NoReplace)
 	if errors.Is(err, fs.ErrExist) {
 		return whyForeign, nil
 	}
@@ -195,7 +227,7 @@ func (t *tx) undoExchange(s *journal.Step, x sides) (string, error) {
 	if s.After.Kind == vfs.KindDir || s.Before.Kind == vfs.KindDir {
 		t.dirs.forget(s.Live.Path)
 	}
-	if err := x.area.Rename(s.Name, x.d, x.name, vfs.Exchange); err != nil {
+	if err := x.area.Rename(s.Name, x.d.Dir, x.name, vfs.Exchange); err != nil {
 		return "", err
 	}
 	now, err := look(x.area, s.Name, s.After)
@@ -211,7 +243,7 @@ func (t *tx) undoExchange(s *journal.Step, x sides) (string, error) {
 	if clean {
 		return "", nil
 	}
-	return whyForeign, x.area.Rename(s.Name, x.d, x.name, vfs.Exchange)
+	return whyForeign, x.area.Rename(s.Name, x.d.Dir, x.name, vfs.Exchange)
 }
 
 func (t *tx) undoMove(s *journal.Step, x sides) (string, error) {
@@ -240,7 +272,7 @@ func (t *tx) undoMove(s *journal.Step, x sides) (string, error) {
 	case from == nil:
 		return whyGone, nil
 	}
-	if err := x.d.Rename(x.name, from, name, vfs.NoReplace); err != nil {
+	if err := x.d.Rename(x.name, from.Dir, name, vfs.NoReplace); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return whyForeign, nil
 		}

@@ -1,0 +1,337 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/checks/command"
+	"github.com/aspengine/asp/checks/policy"
+	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/preconditions"
+	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/sandbox"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/aspengine/asp/snapshot"
+	"github.com/aspengine/asp/worktree"
+)
+
+// runChecks runs the command checks that policy and caller ask for over the
+// after-state, and lets the policy decide. The published bytes are the plan's
+// own, whatever a check wrote.
+func (e *Engine) runChecks(ctx context.Context, t *tx) error {
+	for _, n := range t.r.Checks {
+		if e.cfg.Command(n) == nil {
+			return &UnknownCheckError{Name: n, Known: e.checkNames()}
+		}
+	}
+	var list []checks.Check
+	for _, c := range e.pol.Commands(t.r.CallSite, t.r.Checks) {
+		ck, err := command.New(c.Name, e.commandSpec(c))
+		if err != nil {
+			return err
+		}
+		list = append(list, ck)
+	}
+	if len(list) > 0 {
+		if err := e.overCandidate(ctx, t, list); err != nil {
+			return err
+		}
+		if len(t.report.ChangedUnderneath) > 0 {
+			return nil
+		}
+	}
+	q := policy.Question{CallSite: t.r.CallSite, Named: t.r.Checks, Results: t.report.Results, Apply: true, Blocking: e.ownPolicy(t)}
+	if len(e.pol.Demands(t.r.CallSite, t.r.Checks)) == 0 && t.r.CallSite != wire.Gate && len(q.Blocking) == 0 && e.pol.Activation != policy.Rejected {
+		return nil // nothing was asked, so there is nothing to decide
+	}
+	d := policy.Decide(e.pol, q)
+	t.decision = &d
+	return t.judge(d)
+}
+
+// UnknownCheckError answers a --check that the configuration does not have.
+type UnknownCheckError struct {
+	Name  string
+	Known []string
+}
+
+func (u *UnknownCheckError) Error() string {
+	if len(u.Known) == 0 {
+		return fmt.Sprintf("no check %.100q: config.json in the state directory configures none (see `asp apply --help`)", u.Name)
+	}
+	return fmt.Sprintf("no check %.100q in config.json; there are: %s", u.Name, strings.Join(u.Known, ", "))
+}
+
+func (e *Engine) checkNames() []string {
+	var out []string
+	for _, c := range e.cfg.Checks {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+// commandSpec is what the trusted configuration says of a command check.
+func (e *Engine) commandSpec(c policy.Command) command.Spec {
+	s := command.Spec{Argv: c.Argv, Env: c.Env, Timeout: c.Timeout, Path: os.Getenv("PATH"), Require: level(e.cfg.Sandbox.Require), Pass: map[string]string{}}
+	for _, name := range e.cfg.Sandbox.Env {
+		if v, ok := os.LookupEnv(name); ok {
+			s.Pass[name] = v
+		}
+	}
+	if n := e.cfg.Limits.OutputBytes; n > 0 {
+		s.Limits.Output = int(n)
+	}
+	if n := e.cfg.Sandbox.Limits["wallclockMs"]; n > 0 && s.Timeout == 0 {
+		s.Timeout = time.Duration(n) * time.Millisecond
+	}
+	if n := e.cfg.Sandbox.Limits["fd"]; n > 0 {
+		s.Limits.Files = uint64(n)
+	}
+	if b := e.pol.Budget(wire.Interactive); b > 0 && s.Timeout == 0 {
+		s.Timeout = b
+	}
+	return s
+}
+
+func level(m wire.Mode) sandbox.Level {
+	switch m {
+	case wire.MediatedWrite:
+		return sandbox.MediatedWrite
+	case wire.Isolated:
+		return sandbox.Isolated
+	}
+	return sandbox.Advisory
+}
+
+// overCandidate builds a scratch tree for every check and watches the live tree
+// for drift while they run.
+func (e *Engine) overCandidate(ctx context.Context, t *tx, list []checks.Check) error {
+	scratch, err := e.o.Home.Sub(home.ScratchDir)
+	if err != nil {
+		return err
+	}
+	scratch.Close()
+	base := e.o.Home.Path(home.ScratchDir)
+	if _, err := worktree.Sweep(ctx, base); err != nil {
+		t.answer.Notes = append(t.answer.Notes, "left-over scratch trees: "+err.Error())
+	}
+	spec := worktree.Spec{
+		Root: e.ws.Root(), Hide: []string{e.ws.TxDir()}, Base: t.stamp.Baseline, Effects: t.effects, ScratchBase: base,
+		StateDir: e.o.Home.Path(), Home: e.o.UserHome, Read: e.cfg.Sandbox.Read, Perm: t.permOf(),
+		Caps: sandbox.Probe(ctx, sandbox.ProbeDirs{Lower: e.ws.Root(), Scratch: base}),
+	}
+	if e.git != nil {
+		spec.GitDir, spec.CommonDir = e.git.GitDir, e.git.Common
+		if spec.Ignored, err = e.topIgnored(ctx); err != nil {
+			return err
+		}
+	}
+	build := func(ctx context.Context) (*worktree.Candidate, error) {
+		e.o.Step("building the scratch tree")
+		c, err := worktree.Build(ctx, spec)
+		if err == nil {
+			e.o.Step("running checks")
+		}
+		return c, err
+	}
+	t.report, err = checks.Run(ctx, list, build, t.drift, checks.Options{Done: func(r checks.Result) {
+		e.o.Before("checked " + r.Name)
+	}})
+	return err
+}
+
+// permOf gives the exact bits that the after-state will have.
+func (t *tx) permOf() func(snapshot.Path) (uint32, bool) {
+	m := map[snapshot.Path]uint32{}
+	for _, c := range t.changes {
+		if c.After != nil && !c.After.UmaskApplies {
+			m[c.Path] = c.After.Perm
+		}
+	}
+	return func(p snapshot.Path) (uint32, bool) {
+		v, ok := m[p]
+		return v, ok
+	}
+}
+
+// drift lists what moved in the live tree since the last look.
+func (t *tx) drift(ctx context.Context) ([]string, error) {
+	items, err := t.adm.Recheck(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, it := range items {
+		out = append(out, it.Path)
+	}
+	s, err := t.e.ws.Stamp(ctx, snapshot.StampOptions{Content: t.r.VerifyContent})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range moved(t.stamp, s) {
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	t.stamp = s
+	t.baseline = t.e.issue(s.Baseline, t.started)
+	return out, nil
+}
+
+// moved lists the paths in which two stamps differ.
+func moved(a, b *snapshot.Stamp) []string {
+	if a.Baseline == b.Baseline {
+		return nil
+	}
+	var out []string
+	if a.Baseline.Rev != b.Baseline.Rev && strings.HasPrefix(a.Baseline.Rev, "git:") {
+		out = append(out, "(HEAD)")
+	}
+	i, j := 0, 0
+	for i < len(a.Overlay) || j < len(b.Overlay) {
+		switch {
+		case j == len(b.Overlay) || i < len(a.Overlay) && a.Overlay[i].Path < b.Overlay[j].Path:
+			out = append(out, a.Overlay[i].Path)
+			i++
+		case i == len(a.Overlay) || b.Overlay[j].Path < a.Overlay[i].Path:
+			out = append(out, b.Overlay[j].Path)
+			j++
+		default:
+			if a.Overlay[i] != b.Overlay[j] {
+				out = append(out, a.Overlay[i].Path)
+			}
+			i, j = i+1, j+1
+		}
+	}
+	return out
+}
+
+// ownPolicy finds a plan that changes the policy that judges it: the committed
+// policy stays the one that counts, and a change of it cannot pass a gate here,
+// because whether it weakens anything is not decided by this command.
+func (e *Engine) ownPolicy(t *tx) []wire.Degradation {
+	for _, n := range t.adm.Nets {
+		if n.Path.String() == policy.SourceRepository && t.r.CallSite == wire.Gate {
+			return []wire.Degradation{{Source: "policy", Reason: wire.DegradePolicySelfAuthorization, Detail: "the plan changes .asp/asp.json; the committed policy judges it, and the change must be accepted by a merge"}}
+		}
+	}
+	return nil
+}
+
+// judge puts the decision into its envelope, with a receipt of its own kind.
+func (t *tx) judge(d policy.Decision) error {
+	as := wire.ApplyAssurance{Mode: d.Mode, TransactionGuarantee: wire.GuaranteeNone}
+	rd := t.requestDigest()
+	r := receipt.New(receipt.Draft{
+		Kind: wire.ReceiptEvaluate, Family: wire.Check, CallSite: d.CallSite, RequestDigest: rd, ChangesetDigest: t.csDigest,
+		ProposalID: t.proposalID(), PolicyDigest: t.e.pol.Digest, Baseline: t.baseline, Coverage: d.Coverage, Authority: d.Evidence,
+		Assurance: as, Started: t.started, Ended: t.e.now(), Failures: nil,
+	}, t.e.o.Version)
+	v := d.Verdict(policy.Envelope{
+		RequestDigest: rd, ChangesetDigest: t.csDigest, PolicyDigest: t.e.pol.Digest,
+		ValidAsOf: wire.HostValidAsOf{Rev: t.baseline.Rev}, Assurance: as, Receipt: r,
+	})
+	t.verdict = &v
+	return nil
+}
+
+// summary says in one sentence what kept a decision from allow.
+func summary(d *policy.Decision) string {
+	var parts []string
+	for _, g := range d.Failures {
+		if g.Reason != wire.DegradeOptionalDegraded {
+			parts = append(parts, g.Source+" ("+string(g.Reason)+"): "+g.Detail)
+		}
+	}
+	if len(parts) == 0 {
+		return "the decision is " + string(d.Decision)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// topIgnored lists the ignored names in the root, which a check sees as its
+// environment (dependencies, caches).
+func (e *Engine) topIgnored(ctx context.Context) ([]string, error) {
+	es, err := e.root.List()
+	if err != nil {
+		return nil, fmt.Errorf("list workspace: %w", err)
+	}
+	var paths []snapshot.Path
+	for _, x := range es {
+		if p, err := snapshot.ParsePath(x.Name); err == nil && x.Name != ".git" {
+			paths = append(paths, p)
+		}
+	}
+	infos, err := e.ws.PathInfo(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for i, p := range paths {
+		if infos[i].Ignored {
+			out = append(out, p.String())
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// baseContent finds the bytes that a plan was made from, for a merge: what came
+// with the plan, what is kept, what HEAD has.
+func (e *Engine) baseContent(f editplan.File) func(context.Context, snapshot.Digest, snapshot.Path) ([]byte, bool, error) {
+	return func(ctx context.Context, d snapshot.Digest, p snapshot.Path) ([]byte, bool, error) {
+		for _, b := range f.Blobs {
+			if b.Digest == d {
+				return b.Bytes, true, nil
+			}
+		}
+		if b, err := e.packs.Bytes(d); err == nil {
+			return b, true, nil
+		}
+		if e.git != nil {
+			b, err := e.git.HeadFile(ctx, p, editplan.MaxTextFile)
+			if err == nil && snapshot.DigestOf(b) == d {
+				return b, true, nil
+			}
+		}
+		return nil, false, nil
+	}
+}
+
+// blobLookup finds content that a plan names and did not bring: what the blob
+// store still keeps.
+func (e *Engine) blobLookup() editplan.Lookup {
+	return func(d snapshot.Digest) ([]byte, bool, error) {
+		b, err := e.packs.Bytes(d)
+		return b, err == nil, nil
+	}
+}
+
+// activePolicy reads the policy that counts: committed at HEAD, and only of an
+// enrolled repository; plus the floor.
+func (e *Engine) activePolicy(ctx context.Context, enrolled policy.Enrolment) (policy.Policy, error) {
+	_, yes := enrolled[e.ws.Root()]
+	var committed []byte
+	if yes && e.git != nil {
+		p, err := snapshot.ParsePath(policy.SourceRepository)
+		if err != nil {
+			return policy.Policy{}, err
+		}
+		b, err := e.git.HeadFile(ctx, p, policy.MaxFile)
+		switch {
+		case err == nil:
+			committed = b
+		case !isNotInHead(err):
+			return policy.Policy{}, fmt.Errorf("read the committed policy: %w", err)
+		}
+	}
+	return policy.Active(e.cfg, committed, yes), nil
+}
+
+var _ editplan.Reader = (*preconditions.View)(nil)

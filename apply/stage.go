@@ -1,0 +1,205 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/aspengine/asp/snapshot"
+)
+
+// ErrNotStaged answers a publish of a proposal that is not staged here.
+var ErrNotStaged = errors.New("no staged proposal by that id")
+
+// foresee computes the baseline that the after-state has.
+func (t *tx) foresee(ctx context.Context) error {
+	b, err := t.e.ws.After(ctx, t.stamp, t.effects)
+	if err != nil {
+		return fmt.Errorf("baseline of the after-state: %w", err)
+	}
+	w := wire.Baseline{Rev: b.Rev, Dirty: b.Dirty, StampedAt: receipt.Time(t.e.now())}
+	t.after = &w
+	return nil
+}
+
+// stagedName is the file that holds a staged proposal.
+func stagedName(id string) string { return snapshot.DigestOf([]byte(id)).Hex() + ".json" }
+
+// stageSnapshot keeps the after-state as a content-addressed snapshot: the bytes
+// of every changed path in one pack, the plan that leads there, and a receipt
+// that names all of it by digest. The workspace is not touched.
+func (t *tx) stageSnapshot(ctx context.Context) (bool, error) {
+	if err := t.foresee(ctx); err != nil {
+		return false, err
+	}
+	w, err := t.e.packs.Begin(t.txid)
+	if err != nil {
+		return false, fmt.Errorf("keep after-state: %w", err)
+	}
+	defer w.Close()
+	for _, ef := range t.effects {
+		if ef.Gone {
+			continue
+		}
+		r, err := ef.Open()
+		if err != nil {
+			return false, fmt.Errorf("keep after-state of %.200q: %w", ef.Path, err)
+		}
+		err = errors.Join(w.Add(ef.Digest, ef.Size, r), r.Close())
+		if err != nil {
+			return false, fmt.Errorf("keep after-state of %.200q: %w", ef.Path, err)
+		}
+	}
+	if err := w.Finish(); err != nil {
+		return false, fmt.Errorf("keep after-state: %w", err)
+	}
+	t.packed = true
+	undo := func(err error) error {
+		t.dropPack()
+		return err
+	}
+	if err := w.Sync(); err != nil {
+		return false, undo(fmt.Errorf("sync after-state: %w", err))
+	}
+	bundle, err := t.file.Encode()
+	if err != nil {
+		return false, undo(err)
+	}
+	v, err := canon.Parse(bundle, canon.Limits{Bytes: len(bundle), Depth: 80})
+	if err != nil {
+		return false, undo(err)
+	}
+	kept := canon.ObjectOf(canon.Member{Key: "format", Value: canon.IntOf(1)}, canon.Member{Key: "transaction", Value: canon.StringOf(t.txid)}, canon.Member{Key: "file", Value: v})
+	dir, err := t.e.state.Sub(home.Staged)
+	if err != nil {
+		return false, undo(err)
+	}
+	if t.r.Ref != "" {
+		items, err := t.commitRef(ctx)
+		if err != nil || len(items) > 0 {
+			t.dropPack()
+			if err != nil {
+				return false, err
+			}
+			return t.refuse(ctx, items)
+		}
+	}
+	b := t.e.receipts.Batch()
+	if err := b.WriteFile(dir, stagedName(t.plan.ID), kept.Bytes()); err != nil {
+		return false, undo(err)
+	}
+	t.stagedOK = true
+	e, err := t.entry(receipt.Staged)
+	if err != nil {
+		return false, err
+	}
+	if err := t.store(ctx, e); err != nil {
+		return false, err
+	}
+	if err := t.e.receipts.Sync(home.WholeFS); err != nil {
+		return false, fmt.Errorf("sync staged snapshot: %w", err)
+	}
+	t.e.issue(snapshot.Baseline{Rev: t.after.Rev, Dirty: t.after.Dirty}, t.started)
+	return true, nil
+}
+
+// staged is what a staged answer may claim: set only when blobs were synced.
+func (t *tx) staged() (commit.Guarantee, string) {
+	if !t.stagedOK {
+		return commit.GuaranteeNone, "nothing was staged"
+	}
+	why := "the after-state is kept as content-addressed blobs, synced, and every byte is compared with its digest again when it is published; the workspace was not touched"
+	if t.refMade != "" {
+		why = "commit " + t.refMade + " was put on " + t.r.Ref + " by compare-and-swap; " + why
+	}
+	return commit.StagedSnapshot, why
+}
+
+// stageForecast is what staging would earn.
+func (e *Engine) stageForecast() (commit.Guarantee, string) {
+	return commit.StagedSnapshot, "expected, not earned yet: content-addressed snapshot under the state directory"
+}
+
+// LoadStaged gives the plan of a staged proposal.
+func (e *Engine) LoadStaged(id string) (editplan.File, error) {
+	dir, err := e.state.Sub(home.Staged)
+	if err != nil {
+		return editplan.File{}, err
+	}
+	b, err := home.ReadFile(dir, stagedName(id), receipt.MaxStored)
+	if errors.Is(err, fs.ErrNotExist) {
+		return editplan.File{}, fmt.Errorf("proposal %.200q: %w", id, ErrNotStaged)
+	}
+	if err != nil {
+		return editplan.File{}, err
+	}
+	v, err := canon.Parse(b, canon.Limits{Bytes: 2 * receipt.MaxStored, Depth: 90})
+	if err != nil {
+		return editplan.File{}, fmt.Errorf("read staged proposal: %w", err)
+	}
+	f, ok := v.Get("file")
+	if !ok {
+		return editplan.File{}, errors.New("read staged proposal: no plan in it")
+	}
+	file, items := editplan.Decode(f.Bytes(), planLimits(e.cfg))
+	if len(items) > 0 {
+		return file, fmt.Errorf("read staged proposal: %s", items.First())
+	}
+	return file, nil
+}
+
+// PublishStaged brings a staged snapshot into the workspace, re-validated from
+// the start like any plan.
+func (e *Engine) PublishStaged(ctx context.Context, id string, r Request) (*Answer, error) {
+	file, err := e.LoadStaged(id)
+	if err != nil {
+		return nil, err
+	}
+	r.Load = func(context.Context, *View, snapshot.Baseline) (editplan.File, refusal.List, error) {
+		return file, nil, nil
+	}
+	r.Publishing = true
+	a, err := e.Apply(ctx, r)
+	if err == nil && a.Result != nil && a.Result.Applied {
+		if dir, derr := e.state.Sub(home.Staged); derr == nil {
+			_ = dir.Unlink(stagedName(id)) // published; a left-over costs space only
+		}
+	}
+	return a, err
+}
+
+// stagedPins lists the transactions whose packs hold staged snapshots.
+func (e *Engine) stagedPins() map[string]bool {
+	pins := map[string]bool{}
+	dir, err := e.state.Sub(home.Staged)
+	if err != nil {
+		return pins
+	}
+	es, err := dir.List()
+	if err != nil {
+		return pins
+	}
+	for _, x := range es {
+		if !strings.HasSuffix(x.Name, ".json") {
+			continue
+		}
+		b, err := home.ReadFile(dir, x.Name, receipt.MaxStored)
+		if err != nil {
+			continue
+		}
+		if v, err := canon.Parse(b, canon.Limits{Bytes: 2 * receipt.MaxStored, Depth: 90}); err == nil {
+			id, _ := v.Get("transaction")
+			pins[id.Str()] = true
+		}
+	}
+	return pins
+}
