@@ -1,0 +1,138 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/seam/wire"
+)
+
+// How much foreign text goes into a verdict, in bytes.
+const (
+	maxDetail   = 1000
+	maxMessage  = 4000
+	maxFindings = 200 // of one check
+)
+
+// addEvidence notes who gave an answer, by whose word it counts.
+func (d *decider) addEvidence(c Command, r checks.Result, required bool) wire.AuthorityEvidence {
+	ev := wire.AuthorityEvidence{
+		Identity:    "config.json",
+		Integrity:   c.Digest,
+		Conformance: "command-check",
+		Isolation:   modeOf(r.Isolation),
+		Authority: wire.Authority{
+			Granted: required, Requirement: c.ID(), CallSite: d.q.CallSite, PolicyDigest: d.p.Digest,
+		},
+	}
+	d.evidence = append(d.evidence, ev)
+	return ev
+}
+
+// addFindings turns the complaints of one check into findings. They gate when
+// note is empty; otherwise note says why they only inform.
+func (d *decider) addFindings(c Command, r checks.Result, ev wire.AuthorityEvidence, note string) {
+	list := r.Findings
+	if len(list) == 0 && r.Status == checks.Failed {
+		// A gate never says no without a reason to read.
+		list = []checks.Finding{{Code: c.ID() + ":failed", Message: fmt.Sprintf("%s failed with exit status %d. %s", c.ID(), r.ExitCode, r.Detail)}}
+	}
+	seen := map[string]int{}
+	for i, f := range list {
+		if i == maxFindings {
+			break
+		}
+		w := wire.Finding{Diagnostic: diagnostic(c, f, seen), Authority: ev, Disposition: wire.AdvisoryFinding}
+		if f.NextStep != "" {
+			w.NextStep, w.NextStepOrigin = clip(f.NextStep, maxDetail), wire.StepFromServer
+			w.Diagnostic.Help = w.NextStep
+		}
+		if note != "" {
+			w.SeverityNote = "not blocking: " + note
+		} else {
+			w.Disposition = wire.Gating
+			if w.NextStep == "" {
+				w.NextStep = clip(fmt.Sprintf("Run %q over the change, fix what it reports, and try again.", strings.Join(c.Argv, " ")), maxDetail)
+				w.NextStepOrigin = wire.StepSynthesized
+			}
+		}
+		d.findings = append(d.findings, w)
+	}
+}
+
+// diagnostic is one complaint in the shape of the protocol. Its fingerprint
+// leaves the line out, so that it survives edits above; repetitions are told
+// apart by their number.
+func diagnostic(c Command, f checks.Finding, seen map[string]int) wire.Diagnostic {
+	code := f.Code
+	if !strings.HasPrefix(code, c.ID()) {
+		code = c.ID() + ":" + code
+	}
+	g := wire.Diagnostic{
+		Code: clip(code, 200), Severity: wire.SeverityError, Source: c.ID(),
+		Message: clip(f.Message, maxMessage), Location: wire.Location{Path: "."},
+	}
+	if f.Path != "" {
+		g.Location.Path = clip(f.Path, 4096)
+	}
+	if f.Line > 0 && f.Path != "" {
+		at := wire.Position{Line: f.Line - 1}
+		g.Location.Range = &wire.Range{Start: at, End: at}
+	}
+	key := canon.ArrayOf(canon.StringOf(g.Code), canon.StringOf(g.Location.Path), canon.StringOf(g.Message)).Bytes()
+	n := seen[string(key)]
+	seen[string(key)]++
+	sum := sha256.Sum256(fmt.Appendf(key, "%d", n))
+	g.Fingerprint = "sha256:" + hex.EncodeToString(sum[:])
+	return g
+}
+
+// blockingDetail says in one line what a failed check complained of.
+func blockingDetail(r checks.Result) string {
+	switch len(r.Findings) {
+	case 0:
+		return fmt.Sprintf("failed with exit status %d", r.ExitCode)
+	case 1:
+		return r.Findings[0].Message
+	}
+	return fmt.Sprintf("%s (and %d more)", clip(r.Findings[0].Message, maxDetail/2), len(r.Findings)-1)
+}
+
+// clip makes foreign text fit for a message: valid UTF-8, at most n bytes.
+func clip(s string, n int) string {
+	const mark = " …"
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	n -= len(mark)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + mark
+}
+
+// Envelope is what a verdict says beside the decision.
+type Envelope struct {
+	RequestDigest   string
+	ChangesetDigest string
+	PolicyDigest    string
+	ValidAsOf       wire.HostValidAsOf
+	Assurance       wire.ApplyAssurance
+	Receipt         wire.AuditReceipt
+}
+
+// Verdict puts a decision into its envelope.
+func (d Decision) Verdict(e Envelope) wire.Verdict {
+	return wire.Verdict{
+		Pass: d.Decision == wire.Allow, Decision: d.Decision, CallSite: d.CallSite,
+		RequestDigest: e.RequestDigest, ChangesetDigest: e.ChangesetDigest, PolicyDigest: e.PolicyDigest,
+		Findings: d.Findings, Coverage: d.Coverage, AuthorityEvidence: d.Evidence,
+		ValidAsOf: e.ValidAsOf, Assurance: e.Assurance, Receipt: e.Receipt,
+	}
+}
