@@ -42,8 +42,9 @@ type Reader interface {
 	// only for files that take text edits.
 	Bytes(p snapshot.Path) ([]byte, error)
 	// Names lists what is directly in a directory, in any order, including names
-	// that are no valid Path. It is called only for a directory that the plan
-	// empties and then wants to use as a file's name.
+	// that are no valid Path. Resolve calls it only for a directory that the plan
+	// empties and then wants to use as a file's name; importers, for a directory
+	// that an edit removes or moves as a whole.
 	Names(p snapshot.Path) ([]string, error)
 }
 

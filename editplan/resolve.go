@@ -23,7 +23,7 @@ const MaxTextFile = 256 << 20
 // at all (links on the way, hard links, attributes, mounts) is not its
 // business.
 func Resolve(p *Plan, r Reader) ([]Net, refusal.List, error) {
-	w := &walk{plan: p, r: r, live: map[snapshot.Path]State{}, slots: map[snapshot.Path]*slot{}, below: map[snapshot.Path]int{}, freed: map[snapshot.Path]bool{}, doubt: map[snapshot.Path]*slot{}}
+	w := newWalk(p.Blobs, r)
 	for i := range p.Ops {
 		if err := w.op(&p.Ops[i]); err != nil {
 			return nil, nil, fmt.Errorf("resolve operation %d on %.200q: %w", i, p.Ops[i].Path, err)
@@ -52,7 +52,7 @@ type slot struct {
 }
 
 type walk struct {
-	plan  *Plan
+	blobs map[snapshot.Digest][]byte
 	r     Reader
 	live  map[snapshot.Path]State
 	slots map[snapshot.Path]*slot // paths that an operation touched
@@ -60,6 +60,11 @@ type walk struct {
 	freed map[snapshot.Path]bool  // directories: a live file in them went away
 	doubt map[snapshot.Path]*slot // directories: the first refused path in them
 	out   refusal.List
+}
+
+func newWalk(blobs map[snapshot.Digest][]byte, r Reader) *walk {
+	return &walk{blobs: blobs, r: r, live: map[snapshot.Path]State{}, slots: map[snapshot.Path]*slot{}, below: map[snapshot.Path]int{},
+		freed: map[snapshot.Path]bool{}, doubt: map[snapshot.Path]*slot{}}
 }
 
 // liveState asks the reader once, parents first.
@@ -219,7 +224,7 @@ func (w *walk) perform(op *Op) error {
 		if err != nil || !ok {
 			return err
 		}
-		s := &slot{content: ContentBlob, state: State{Kind: IsFile, Digest: op.After, Size: int64(len(w.plan.Blobs[op.After]))}}
+		s := &slot{content: ContentBlob, state: State{Kind: IsFile, Digest: op.After, Size: int64(len(w.blobs[op.After]))}}
 		w.put(op, op.Path, s)
 		return nil
 	}
@@ -397,7 +402,7 @@ func (w *walk) modify(op *Op, s *slot) error {
 	switch {
 	case op.HasAfter && op.After != s.state.Digest:
 		next.content, next.bytes = ContentBlob, nil
-		next.state.Digest, next.state.Size = op.After, int64(len(w.plan.Blobs[op.After]))
+		next.state.Digest, next.state.Size = op.After, int64(len(w.blobs[op.After]))
 	case len(op.Edits) > 0:
 		basis, err := w.text(op, s)
 		if err != nil || basis == nil {
@@ -436,7 +441,7 @@ func (w *walk) text(op *Op, s *slot) ([]byte, error) {
 	}
 	switch s.content {
 	case ContentBlob:
-		return orEmpty(w.plan.Blobs[s.state.Digest]), nil
+		return orEmpty(w.blobs[s.state.Digest]), nil
 	case ContentEdits:
 		return orEmpty(s.bytes), nil
 	}

@@ -182,9 +182,26 @@ func (s *sweep) offset(p Pos) (off int, why string) {
 	if p.Line < 0 || p.Char < 0 {
 		return 0, "is negative"
 	}
+	if !s.seek(p) {
+		return 0, fmt.Sprintf("is past the end of the file, whose last line is %d", s.line)
+	}
+	switch {
+	case s.char == p.Char:
+		return s.off, ""
+	case s.char > p.Char:
+		return 0, "is inside a surrogate pair"
+	case s.char+1 == p.Char && s.next == s.end+2:
+		return 0, "is between CR and LF"
+	}
+	return 0, fmt.Sprintf("is past the end of its line, which has %d units", s.char)
+}
+
+// seek goes to p or, where that is no position, to the next one in its line or
+// to the end of the line. It returns false when there is no such line.
+func (s *sweep) seek(p Pos) bool {
 	for s.line < p.Line {
 		if s.next < 0 {
-			return 0, fmt.Sprintf("is past the end of the file, whose last line is %d", s.line)
+			return false
 		}
 		s.enter(s.next)
 		s.line++
@@ -201,13 +218,5 @@ func (s *sweep) offset(p Pos) (off int, why string) {
 			s.char++
 		}
 	}
-	switch {
-	case s.char == p.Char:
-		return s.off, ""
-	case s.char > p.Char:
-		return 0, "is inside a surrogate pair"
-	case s.char+1 == p.Char && s.next == s.end+2:
-		return 0, "is between CR and LF"
-	}
-	return 0, fmt.Sprintf("is past the end of its line, which has %d units", s.char)
+	return true
 }

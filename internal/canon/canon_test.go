@@ -122,6 +122,22 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+func TestAllowCaseTwins(t *testing.T) {
+	l := canon.Limits{AllowCaseTwins: true}
+	var wide strings.Builder
+	for i := range 40 {
+		wide.WriteString(`"k` + strings.Repeat("x", i) + `":0,`)
+	}
+	for in, ok := range map[string]bool{
+		`{"a":1,"A":2}`: true, `{"a":1,"a":2}`: false,
+		`{` + wide.String() + `"KX":1}`: true, `{` + wide.String() + `"kx":1}`: false,
+	} {
+		if _, err := canon.Parse([]byte(in), l); (err == nil) != ok {
+			t.Errorf("%.40s: %v", in, err)
+		}
+	}
+}
+
 func TestErrorTextIsBounded(t *testing.T) {
 	long := strings.Repeat("k\u00e9\x01", 1<<16)
 	key, _ := json.Marshal(long)

@@ -15,6 +15,9 @@ type Limits struct {
 	Bytes  int // length of the input
 	Depth  int // arrays and objects inside each other, the outermost counting 1
 	Values int // values of every kind, keys not counted
+	// AllowCaseTwins accepts keys that differ only in case. It is for foreign
+	// formats whose keys are data, such as file names; never for messages.
+	AllowCaseTwins bool
 }
 
 // The defaults. Values keeps the tree at a small multiple of the input however
@@ -216,7 +219,7 @@ func (p *parser) array(depth int) (Value, *failure) {
 func (p *parser) object(depth int) (Value, *failure) {
 	p.at++
 	c := &children{}
-	var seen keySet
+	seen := keySet{exact: p.limits.AllowCaseTwins}
 	for p.space(); ; p.space() {
 		if len(c.keys) == 0 && p.at < len(p.in) && p.in[p.at] == '}' {
 			p.at++
@@ -264,13 +267,16 @@ func (p *parser) object(depth int) (Value, *failure) {
 
 // keySet finds keys that are the same but for case. Few keys are compared with
 // each other; a map is made only for objects larger than any message has.
-type keySet struct{ folded map[string]string }
+type keySet struct {
+	exact  bool // only keys that are the same count
+	folded map[string]string
+}
 
 func (s *keySet) add(keys []string, key string) (prior string, dup bool) {
 	const few = 16
 	if len(keys) < few {
 		for _, k := range keys {
-			if len(k) == len(key) && k == key || strings.EqualFold(k, key) {
+			if k == key || !s.exact && strings.EqualFold(k, key) {
 				return k, true
 			}
 		}
@@ -279,10 +285,10 @@ func (s *keySet) add(keys []string, key string) (prior string, dup bool) {
 	if s.folded == nil {
 		s.folded = make(map[string]string, 2*few)
 		for _, k := range keys {
-			s.folded[fold(k)] = k
+			s.folded[s.fold(k)] = k
 		}
 	}
-	f := fold(key)
+	f := s.fold(key)
 	if prior, dup = s.folded[f]; !dup {
 		s.folded[f] = key
 	}
@@ -290,14 +296,17 @@ func (s *keySet) add(keys []string, key string) (prior string, dup bool) {
 }
 
 // fold maps all strings that strings.EqualFold calls equal to one of them.
-func fold(s string) string {
+func (s *keySet) fold(key string) string {
+	if s.exact {
+		return key
+	}
 	return strings.Map(func(r rune) rune {
 		low := r
 		for n := unicode.SimpleFold(r); n != r; n = unicode.SimpleFold(n) {
 			low = min(low, n)
 		}
 		return low
-	}, s)
+	}, key)
 }
 
 func (p *parser) number() (Value, *failure) {
