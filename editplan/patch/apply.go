@@ -212,7 +212,7 @@ func (im *image) search(pre [][]byte, at int, begin, end bool) (int, bool) {
 		return p, p >= 0 && try(p)
 	}
 	at = min(max(at, 0), n)
-	for d := 0; d <= n && im.budget > 0; d++ {
+	for d := 0; d <= n && (d == 0 || im.budget > 0); d++ {
 		if p := at + d; p <= n && try(p) {
 			return p, true
 		}
@@ -247,6 +247,9 @@ func (im *image) explain(h *Hunk, c content, shift int) HunkFailure {
 			f.Reason = "the lines differ in the newline at the end of the file"
 		}
 		f.Got = clip(got)
+		return f
+	}
+	if im.budget <= 0 {
 		return f
 	}
 	f.Reason = "the lines of the hunk are where it says, but an earlier hunk wrote them or the file has lines beyond them"

@@ -104,6 +104,14 @@ func (p *parser) binarySection() (b *Binary, found bool, err error) {
 		p.skip()
 		line = bytes.TrimSuffix(line[:len(line)-1], []byte{'\r'})
 		if len(line) == 0 {
+			if p.inflated += b.Size; p.inflated > p.limits.Inflated {
+				return nil, true, &ParseError{head, fmt.Sprintf("binary changes of more than %d bytes in all", p.limits.Inflated)}
+			}
+			// Damage anywhere makes the whole patch suspect, so it is looked
+			// for here and not when the change is applied.
+			if err := b.inflate(io.Discard, p.limits.Result); err != nil {
+				return nil, true, &ParseError{head, "corrupt binary patch: " + err.Error()}
+			}
 			return b, true, nil
 		}
 		if len(line) < 6 || (len(line)-1)%5 != 0 {
@@ -134,34 +142,35 @@ var (
 	errLimit   = errors.New("result is over the size limit")
 )
 
-// inflate reads exactly size bytes. It allocates as it reads: a stated size
-// alone costs nothing.
-func (b *Binary) inflate(limit int64) ([]byte, error) {
+// inflate writes exactly Size bytes to w. It goes by what is there: a stated
+// size alone costs nothing.
+func (b *Binary) inflate(w io.Writer, limit int64) error {
 	if b.Size > limit {
-		return nil, errLimit
+		return errLimit
 	}
 	z, err := zlib.NewReader(bytes.NewReader(b.Data))
 	if err != nil {
-		return nil, errInflate
+		return errInflate
 	}
-	var out bytes.Buffer
-	n, err := io.Copy(&out, io.LimitReader(z, b.Size+1))
-	switch {
+	switch n, err := io.Copy(w, io.LimitReader(z, b.Size+1)); {
 	case err != nil:
-		return nil, errInflate
+		return errInflate
 	case n != b.Size:
-		return nil, errSize
+		return errSize
 	}
-	return out.Bytes(), nil
+	return nil
 }
 
 // apply makes the new content from the old.
 func (b *Binary) apply(old []byte, limit int64) ([]byte, error) {
-	data, err := b.inflate(limit)
-	if err != nil || b.Method == Literal {
-		return data, err
+	var data bytes.Buffer
+	if err := b.inflate(&data, limit); err != nil {
+		return nil, err
 	}
-	return applyDelta(old, data, limit)
+	if b.Method == Literal {
+		return data.Bytes(), nil
+	}
+	return applyDelta(old, data.Bytes(), limit)
 }
 
 // applyDelta follows git's delta: two sizes, then opcodes that copy a range of

@@ -196,11 +196,8 @@ func (h *header) finish(startLine int) error {
 	if fp.New == "" && !h.isDelete || fp.Old == "" && !h.isNew {
 		return fail("git diff header lacks file names")
 	}
-	if h.isNew {
-		fp.Old = ""
-	}
-	if h.isDelete {
-		fp.New = ""
+	if h.isNew && fp.Old != "" || h.isDelete && fp.New != "" {
+		return fail("git diff header names a file where there is none")
 	}
 	return nil
 }

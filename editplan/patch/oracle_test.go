@@ -374,7 +374,7 @@ func trialCount(n int) int {
 func TestImportGitDiff(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	options := []string{"--binary --full-index", "--binary -M -C --full-index", "--binary -U0 --full-index", "--binary -U1 -M10% --full-index", "--binary -M -C --find-copies-harder --full-index -B"}
-	pairs := make([][2]world, trialCount(300))
+	pairs := make([][2]world, trialCount(120))
 	for i := range pairs {
 		w := randomWorld(r)
 		pairs[i] = [2]world{w, change(r, w)}
@@ -397,7 +397,7 @@ func TestImportGitDiff(t *testing.T) {
 func TestImportAgainstGitApply(t *testing.T) {
 	r := rand.New(rand.NewSource(2))
 	options := []string{"--binary --full-index", "--binary -M -C --full-index", "--binary -U1 --full-index", "-U2"}
-	pairs := make([][2]world, trialCount(400))
+	pairs := make([][2]world, trialCount(160))
 	for i := range pairs {
 		w := randomWorld(r)
 		pairs[i] = [2]world{w, change(r, w)}
@@ -434,7 +434,7 @@ func TestRenderAgainstGitApply(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	var trials []*trial
 	var want []world
-	for i := range trialCount(300) {
+	for i := range trialCount(120) {
 		w := randomWorld(r)
 		after := change(r, w)
 		o := patch.RenderOptions{Context: []int{0, 1, patch.NoContext, 5}[i%4]}
@@ -532,7 +532,7 @@ func strictSide(im patch.Imported) string {
 func TestDamagedAgainstGitApply(t *testing.T) {
 	r := rand.New(rand.NewSource(4))
 	options := []string{"--full-index --binary", "-M -C", "-U1"}
-	pairs := make([][2]world, trialCount(600))
+	pairs := make([][2]world, trialCount(200))
 	for i := range pairs {
 		w := randomWorld(r)
 		pairs[i] = [2]world{w, change(r, w)}
@@ -549,4 +549,3 @@ func TestDamagedAgainstGitApply(t *testing.T) {
 		tr.compare(t)
 	}
 }
-

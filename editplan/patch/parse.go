@@ -48,6 +48,7 @@ type parser struct {
 	line       int // of pos, from 1
 	limits     Limits
 	hunks      int
+	inflated   int64
 	strip      int
 	stripKnown bool
 }

@@ -121,10 +121,11 @@ type Binary struct {
 // Limits bound what Parse takes and Apply makes. A zero member means its
 // default.
 type Limits struct {
-	Bytes  int   // of a patch; default 64 MiB
-	Files  int   // file patches; default 100,000
-	Hunks  int   // of all files; default 1,000,000
-	Result int64 // bytes of one result of a binary change; default 256 MiB
+	Bytes    int   // of a patch; default 64 MiB
+	Files    int   // file patches; default 100,000
+	Hunks    int   // of all files; default 1,000,000
+	Result   int64 // bytes of one binary change once inflated, and of its result; default 256 MiB
+	Inflated int64 // bytes of all binary changes once inflated; default 1 GiB
 }
 
 func (l Limits) withDefaults() Limits {
@@ -139,6 +140,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.Result == 0 {
 		l.Result = 256 << 20
+	}
+	if l.Inflated == 0 {
+		l.Inflated = 1 << 30
 	}
 	return l
 }
