@@ -225,6 +225,9 @@ func (w *plainWorker) dir(sw *scan.Worker[struct{}], d scan.DirHandle, t scan.Ta
 			return nil
 		}
 		path := pre + name
+		if pre == "" {
+			path = strings.Clone(name) // the sum is the view itself
+		}
 		if path == TxName {
 			return nil
 		}

@@ -130,3 +130,9 @@ func paths(s *snapshot.Stamp) []string {
 	}
 	return out
 }
+
+func (r tree) try(args ...string) error {
+	cmd := exec.Command("git", args...)
+	cmd.Dir, cmd.Env = r.dir, gitEnv()
+	return cmd.Run()
+}

@@ -71,6 +71,12 @@ type cacheTree struct {
 // ErrIndex is wrapped by every complaint about the form of an index.
 var ErrIndex = errors.New("not a git index that can be read")
 
+// Forms of an index that does not hold all entries itself.
+const (
+	splitIndex  = "split index"
+	sparseIndex = "sparse index"
+)
+
 // maxIndex bounds what is read into memory: 1 GiB is about ten million files.
 const maxIndex = 1 << 30
 
@@ -141,7 +147,7 @@ func (x *index) decode() error {
 	x.entries = make([]entry, 0, n)
 	all := unsafe.String(&b[0], len(b)) // paths of versions 2 and 3 share the file's bytes
 	var names arena
-	prev := ""
+	prev, nameless := "", 0
 	off := 12
 	for range n {
 		if off+entryFixed+1 > end {
@@ -187,9 +193,13 @@ func (x *index) decode() error {
 			e.path = names.join(prev[:len(prev)-strip], b[p+k:p+k+z])
 			off = p + k + z + 1
 		}
+		if e.path == "" {
+			nameless++ // in a split index it replaces an entry of the shared one
+			continue
+		}
 		if err := checkName(e.path); err != nil {
 			if strings.HasSuffix(e.path, "/") && x.mode(&e) == 0o040000 {
-				x.partial = "sparse index"
+				x.partial = sparseIndex
 				x.sparse = append(x.sparse, e)
 				prev = e.path
 				continue
@@ -209,7 +219,13 @@ func (x *index) decode() error {
 		}
 		x.entries = append(x.entries, e)
 	}
-	return x.extensions(off, end)
+	if err := x.extensions(off, end); err != nil {
+		return err
+	}
+	if nameless > 0 && x.partial != splitIndex {
+		return bad("%d entries without a name", nameless)
+	}
+	return nil
 }
 
 // extensions reads what follows the entries. Extensions whose name starts with
@@ -230,10 +246,10 @@ func (x *index) extensions(off, end int) error {
 			}
 		case name == "link":
 			if l >= 20 && !bytes.Equal(data[:20], make([]byte, 20)) {
-				x.partial = "split index"
+				x.partial = splitIndex
 			}
 		case name == "sdir":
-			x.partial = "sparse index"
+			x.partial = sparseIndex
 		case name[0] < 'A' || name[0] > 'Z':
 			x.partial = fmt.Sprintf("index extension %q", name)
 		}

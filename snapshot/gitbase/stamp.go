@@ -77,7 +77,7 @@ func (r *Repo) index(ctx context.Context) (x *index, note string, err error) {
 	if err != nil || x.partial == "" {
 		return x, "", err
 	}
-	if x.partial == "sparse index" {
+	if x.partial == sparseIndex {
 		return x, "", x.expand(r.objs)
 	}
 	why := x.partial
