@@ -86,6 +86,21 @@ func build(ctx context.Context, spec Spec) (_ *Candidate, err error) {
 	return c, nil
 }
 
+// Probe asks what this machine gives for candidates of the workspace at root with
+// scratch below scratchBase. One answer serves a process; see sandbox.Probe.
+func Probe(ctx context.Context, root, scratchBase string) sandbox.Caps {
+	// In a directory of ours, so that Sweep finds what a killed probe leaves.
+	dir, err := newScratch(scratchBase)
+	if err != nil {
+		return sandbox.Probe(ctx, sandbox.ProbeDirs{})
+	}
+	caps := sandbox.Probe(ctx, sandbox.ProbeDirs{Lower: root, Scratch: dir})
+	if err := removeTree(scratchBase, filepath.Base(dir)); err != nil {
+		caps.Overlay = sandbox.Cap{Detail: err.Error()}
+	}
+	return caps
+}
+
 // tmpTarget is where the private temporary directory is seen. The usual place:
 // programs that ignore TMPDIR find it too, and the host's is hidden by it.
 const tmpTarget = "/tmp"
@@ -233,7 +248,7 @@ func (c *Candidate) overlay(spec *Spec, lo *layout) error {
 		if _, err := os.Lstat(filepath.Join(l.upper, rel)); err == nil {
 			return nil // hidden already
 		}
-		return l.hide(rel, lo.umask, always)
+		return l.hide(rel, lo, always)
 	}
 	for _, d := range append(gitHidden(spec), spec.Hide...) {
 		if err := hide(d, filepath.Base(d) == "asp" && !slices.Contains(spec.Hide, d)); err != nil {

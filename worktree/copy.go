@@ -304,7 +304,7 @@ func layOver(lo *layout, tree string) error {
 	}
 	for _, e := range lo.write {
 		p := filepath.Join(tree, e.Path.String())
-		if err := makeDirs(tree, filepath.Dir(e.Path.String())); err != nil {
+		if err := makeDirs(tree, filepath.Dir(e.Path.String()), lo); err != nil {
 			return err
 		}
 		if err := removeTree(filepath.Dir(p), filepath.Base(p)); err != nil {
@@ -319,11 +319,11 @@ func layOver(lo *layout, tree string) error {
 
 // makeDirs makes the directories of rel below tree; a file in the way goes (the
 // plan turned it into a directory), a link is refused.
-func makeDirs(tree, rel string) error {
+func makeDirs(tree, rel string, lo *layout) error {
 	if rel == "." {
 		return nil
 	}
-	if err := makeDirs(tree, filepath.Dir(rel)); err != nil {
+	if err := makeDirs(tree, filepath.Dir(rel), lo); err != nil {
 		return err
 	}
 	p := filepath.Join(tree, rel)
@@ -335,7 +335,7 @@ func makeDirs(tree, rel string) error {
 		return err
 	case st.IsDir():
 		return nil
-	case st.Mode()&fs.ModeSymlink != 0:
+	case st.Mode()&fs.ModeSymlink != 0 && !lo.gone[rel]:
 		return fmt.Errorf("make directory %.200q: the live tree has a link there", rel)
 	}
 	if err := os.Remove(p); err != nil {

@@ -24,17 +24,18 @@ type layout struct {
 	umask  uint32
 	write  []snapshot.Effect // files and links to make, by path
 	remove []string          // paths that vanish: files, and directories left empty; outermost only
+	gone   map[string]bool   // every path that the plan takes away, even if it puts something else there
 	perm   func(snapshot.Path) (uint32, bool)
 }
 
 // plan works the layout out. It reads the live tree and writes nothing.
 func plan(root string, effects []snapshot.Effect, perm func(snapshot.Path) (uint32, bool)) (*layout, error) {
-	l := &layout{root: root, perm: perm}
+	l := &layout{root: root, perm: perm, gone: map[string]bool{}}
 	var err error
 	if l.umask, err = umask(); err != nil {
 		return nil, err
 	}
-	gone := map[string]bool{}
+	gone := l.gone
 	stay := map[string]bool{} // written paths and all directories above them
 	for _, e := range effects {
 		if e.Path.IsZero() {
@@ -78,7 +79,7 @@ func plan(root string, effects []snapshot.Effect, perm func(snapshot.Path) (uint
 		if stay[d] && !l.writesAt(d) {
 			continue
 		}
-		empty, err := l.emptied(d, removed, gone)
+		empty, err := l.emptied(d, removed)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +112,7 @@ func (l *layout) writesAt(p string) bool {
 }
 
 // emptied tells whether every live name in d is removed.
-func (l *layout) emptied(d string, removed, gone map[string]bool) (bool, error) {
+func (l *layout) emptied(d string, removed map[string]bool) (bool, error) {
 	names, err := os.ReadDir(filepath.Join(l.root, d))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
@@ -121,7 +122,7 @@ func (l *layout) emptied(d string, removed, gone map[string]bool) (bool, error) 
 	}
 	for _, n := range names {
 		p := d + "/" + n.Name()
-		if !removed[p] && !gone[p] {
+		if !removed[p] && !l.gone[p] {
 			return false, nil
 		}
 	}

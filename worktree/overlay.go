@@ -52,9 +52,10 @@ func (l layer) likeLower(rel string) error {
 }
 
 // mkdirs makes upper/rel and the directories above it, merged with the live ones
-// where those are directories, fresh ones where there is nothing or a file. Live
-// links are refused: a plan whose path leads through one was never admitted.
-func (l layer) mkdirs(rel string, mask uint32) error {
+// where those are directories, fresh ones where there is nothing, a file, or
+// something that the plan takes away. Other links are refused: a plan whose path
+// leads through one was never admitted.
+func (l layer) mkdirs(rel string, lo *layout) error {
 	if rel == "." {
 		return nil
 	}
@@ -65,7 +66,7 @@ func (l layer) mkdirs(rel string, mask uint32) error {
 		}
 		return nil
 	}
-	if err := l.mkdirs(filepath.Dir(rel), mask); err != nil {
+	if err := l.mkdirs(filepath.Dir(rel), lo); err != nil {
 		return err
 	}
 	if err := l.writable(filepath.Dir(rel), func() error { return os.Mkdir(up, 0o700) }); err != nil {
@@ -74,24 +75,24 @@ func (l layer) mkdirs(rel string, mask uint32) error {
 	st, err := os.Lstat(filepath.Join(l.lower, rel))
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return os.Chmod(up, fs.FileMode(0o777&^mask))
+		return os.Chmod(up, fs.FileMode(0o777&^lo.umask))
 	case err != nil:
 		return err
-	case st.Mode()&fs.ModeSymlink != 0:
+	case st.Mode()&fs.ModeSymlink != 0 && !lo.gone[rel]:
 		return fmt.Errorf("make directory %.200q: the live tree has a link there", rel)
 	case !st.IsDir():
-		return os.Chmod(up, fs.FileMode(0o777&^mask)) // a directory hides a lower file by itself
+		return os.Chmod(up, fs.FileMode(0o777&^lo.umask)) // a directory hides a lower file by itself
 	}
 	return l.likeLower(rel)
 }
 
 // hide makes the live name rel absent, if it is there or always: then it stays
 // absent when it comes up later.
-func (l layer) hide(rel string, mask uint32, always bool) error {
+func (l layer) hide(rel string, lo *layout, always bool) error {
 	if _, err := os.Lstat(filepath.Join(l.lower, rel)); !always && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)) {
 		return nil
 	}
-	if err := l.mkdirs(filepath.Dir(rel), mask); err != nil {
+	if err := l.mkdirs(filepath.Dir(rel), lo); err != nil {
 		return err
 	}
 	p := filepath.Join(l.upper, rel)
@@ -124,14 +125,14 @@ func (l layer) writable(dir string, f func() error) error {
 // lay puts the after-state over the live tree.
 func (l layer) lay(lo *layout) error {
 	for _, rel := range lo.remove {
-		if err := l.hide(rel, lo.umask, false); err != nil {
+		if err := l.hide(rel, lo, false); err != nil {
 			return err
 		}
 	}
 	for _, e := range lo.write {
 		rel := e.Path.String()
 		dir := filepath.Dir(rel)
-		if err := l.mkdirs(dir, lo.umask); err != nil {
+		if err := l.mkdirs(dir, lo); err != nil {
 			return err
 		}
 		err := l.writable(dir, func() error { return lo.put(e, filepath.Join(l.upper, rel)) })

@@ -69,7 +69,7 @@ type Spec struct {
 	// hidden: module and build caches, tool chains. The check sees them as
 	// throw-away overlays: it may write, and the bytes are gone afterwards.
 	Read []string
-	Caps sandbox.Caps // what sandbox.Probe said
+	Caps sandbox.Caps // what Probe said
 	// Method forces a method; MethodInvalid takes Overlay where it works, else Copy.
 	Method Method
 	// Ignored lists the top-level ignored names of the workspace. They are
