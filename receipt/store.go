@@ -47,7 +47,8 @@ type Options struct {
 // other processes on the same directory.
 type Store struct {
 	mu        sync.Mutex
-	dir       vfs.Dir // state directory of the workspace, not ours to close
+	state     *home.State
+	dir       vfs.Dir // of state, not ours to close
 	receipts  vfs.Dir
 	results   vfs.Dir
 	batch     *home.Batch
@@ -68,7 +69,7 @@ func Open(st *home.State, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: st.Dir(), receipts: receipts, results: results, batch: o.Batch, retention: o.Retention, boot: o.Boot, now: o.Now}
+	s := &Store{state: st, dir: st.Dir(), receipts: receipts, results: results, batch: o.Batch, retention: o.Retention, boot: o.Boot, now: o.Now}
 	if s.batch == nil {
 		s.batch = new(home.Batch)
 	}
@@ -110,6 +111,9 @@ func (s *Store) locked(ctx context.Context, f func() error) (err error) {
 func (s *Store) Append(ctx context.Context, e Entry) (*Stored, error) {
 	var out *Stored
 	err := s.locked(ctx, func() (err error) {
+		if err := s.state.Owe(s.batch); err != nil {
+			return err
+		}
 		h, err := s.current()
 		if err != nil {
 			return err

@@ -21,12 +21,14 @@ const (
 )
 
 // Batch remembers what was written since the last barrier, so that several
-// rooms can share one: pass the same batch to each, then Sync once. Safe for
+// rooms can share one: pass the same batch to each, then Sync once. All that goes
+// into one batch lies in one state directory, on one file system. Safe for
 // concurrent use. The zero value is ready.
 type Batch struct {
 	mu    sync.Mutex
 	files []vfs.File
 	dirs  []vfs.Dir
+	owned []vfs.Dir // those of dirs that are ours to close
 	after []func() error
 }
 
@@ -65,6 +67,14 @@ func (b *Batch) Touch(dir vfs.Dir) {
 	b.dirs = append(b.dirs, dir)
 }
 
+// own is Touch for a handle that the batch closes.
+func (b *Batch) own(dir vfs.Dir) {
+	b.Touch(dir)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.owned = append(b.owned, dir)
+}
+
 // After runs f once the next Sync succeeded: clean-up that is only right when
 // the data is safe. What f writes is not covered by that barrier.
 func (b *Batch) After(f func() error) {
@@ -86,8 +96,8 @@ func (b *Batch) Covered() error {
 // writes as uncertain.
 func (b *Batch) Sync(mode SyncMode) error {
 	b.mu.Lock()
-	files, dirs, after := b.files, b.dirs, b.after
-	b.files, b.dirs, b.after = nil, nil, nil
+	files, dirs, owned, after := b.files, b.dirs, b.owned, b.after
+	b.files, b.dirs, b.owned, b.after = nil, nil, nil, nil
 	b.mu.Unlock()
 	var errs []error
 	switch {
@@ -111,6 +121,9 @@ func (b *Batch) Sync(mode SyncMode) error {
 	for _, f := range files {
 		errs = append(errs, f.Close())
 	}
+	for _, d := range owned {
+		errs = append(errs, d.Close())
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("sync the state directory: %w", err)
 	}
@@ -128,7 +141,10 @@ func (b *Batch) take() []func() error {
 	for _, f := range b.files {
 		_ = f.Close() // written and not synced: closing can lose nothing more
 	}
-	b.files, b.dirs, b.after = nil, nil, nil
+	for _, d := range b.owned {
+		_ = d.Close()
+	}
+	b.files, b.dirs, b.owned, b.after = nil, nil, nil, nil
 	return after
 }
 

@@ -181,8 +181,19 @@ func TestWorkspaceState(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(s.Path(home.Receipts), "x")); err != nil || string(b) != "1" {
 		t.Errorf("= %q, %v", b, err)
 	}
-	if err := s.Close(); err != nil {
+	// The label says that the directories are durable: not before a barrier.
+	var batch home.Batch
+	if err := s.Owe(&batch); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(s.Path(home.WorkspaceFile)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("label before the barrier: %v", err)
+	}
+	if err := errors.Join(batch.Sync(home.EachFile), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(s.Path(home.WorkspaceFile)); err != nil || !strings.Contains(string(b), `"root":"/src/<p>`) {
+		t.Errorf("label after the barrier: %s, %v", b, err)
 	}
 	s, err = h.Workspace(id)
 	if err != nil {

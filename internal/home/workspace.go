@@ -1,12 +1,12 @@
 package home
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"sync"
 	"unicode/utf8"
 
@@ -44,14 +44,19 @@ func (i Identity) ID() string {
 // use.
 type State struct {
 	ID   string
+	home *Home
 	path string
 	dir  vfs.Dir
+	mark []byte // content of workspace.json
 	mu   sync.Mutex
 	subs map[string]vfs.Dir
+	owed bool // names of directories above may not be durable
+	made bool // a directory was made in dir since Owe
 }
 
-// Workspace opens the state of a workspace, making it if needed. The caller
-// closes it.
+// Workspace opens the state of a workspace, making its directories if needed.
+// The caller closes it. Who writes what must survive a power cut calls Owe with
+// the batch that covers it.
 func (h *Home) Workspace(id Identity) (*State, error) {
 	if id.Root == "" {
 		return nil, errors.New("open workspace state: no root given")
@@ -61,15 +66,15 @@ func (h *Home) Workspace(id Identity) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &State{ID: name, path: h.Path(WorkspacesDir, name), dir: d, subs: map[string]vfs.Dir{}}
+	s := &State{ID: name, home: h, path: h.Path(WorkspacesDir, name), dir: d, subs: map[string]vfs.Dir{}}
 	if err := s.label(id); err != nil {
 		return nil, errors.Join(fmt.Errorf("open workspace state %.200q: %w", s.path, err), d.Close())
 	}
 	return s, nil
 }
 
-// label makes workspace.json, or compares it: a state directory under another
-// workspace's name was put there by hand.
+// label compares workspace.json: a state directory under another workspace's
+// name was put there by hand. Without the file the state is new.
 func (s *State) label(id Identity) error {
 	root, git := text(id.Root), text(id.GitDir)
 	want := canon.ObjectOf(
@@ -77,18 +82,21 @@ func (s *State) label(id Identity) error {
 		canon.Member{Key: "gitDir", Value: canon.StringOf(git)},
 		canon.Member{Key: "root", Value: canon.StringOf(root)},
 	)
+	s.mark = append(want.Bytes(), '\n')
 	b, err := ReadFile(s.dir, WorkspaceFile, 64<<10)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.Trim(b, "\x00")) == 0 {
-		// Empty or zeros: a power cut came before the first barrier. It is a label
-		// for people and says nothing that the name does not.
-		return WriteFile(s.dir, WorkspaceFile, append(want.Bytes(), '\n'))
+	if errors.Is(err, fs.ErrNotExist) {
+		s.owed = true
+		return nil
 	}
 	if err != nil {
 		return err
 	}
 	v, err := canon.Parse(b, canon.Limits{})
 	if err != nil {
-		return fmt.Errorf("read %s: %w", WorkspaceFile, err)
+		// Torn by a power cut: it is written after its barrier and says
+		// nothing that the directory's name does not. It is written anew.
+		s.owed = true
+		return nil
 	}
 	if f, ok := v.Get("format"); ok {
 		if n, ok := f.Int(); ok && n > 1 {
@@ -109,6 +117,51 @@ func text(p string) string {
 	return fmt.Sprintf("%+q", p)
 }
 
+// Owe adds to the batch what a durable file of this state needs above it: while
+// the state is new, the directories that lead to it. workspace.json is written
+// after the first barrier and thereby says that they are durable, whoever made
+// them; a process that died before its barrier leaves the debt to the next.
+func (s *State) Owe(b *Batch) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.made {
+		b.Touch(s.dir)
+		s.made = false
+	}
+	if !s.owed {
+		return nil
+	}
+	own, err := s.dir.Stat()
+	if err != nil {
+		return fmt.Errorf("look at workspace state %.200q: %w", s.path, err)
+	}
+	b.Touch(s.dir)
+	for p := filepath.Dir(s.path); ; p = filepath.Dir(p) {
+		d, err := s.home.fs.OpenRoot(p)
+		if err != nil {
+			break // not ours to read, so not of our making
+		}
+		if st, err := d.Stat(); err != nil || st.Dev != own.Dev {
+			d.Close()
+			break // another file system begins
+		}
+		b.own(d)
+		if p == "/" {
+			break
+		}
+	}
+	b.After(func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.owed {
+			return nil
+		}
+		s.owed = false
+		return WriteFile(s.dir, WorkspaceFile, s.mark)
+	})
+	return nil
+}
+
 // Dir is the handle of the state directory; it stays owned by s.
 func (s *State) Dir() vfs.Dir { return s.dir }
 
@@ -123,7 +176,11 @@ func (s *State) Sub(name string) (vfs.Dir, error) {
 	if d, ok := s.subs[name]; ok {
 		return d, nil
 	}
-	d, err := ensure(s.dir, name)
+	d, err := s.dir.OpenDir(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		s.made = true
+		d, err = ensure(s.dir, name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open workspace state %.200q: %w", s.Path(name), err)
 	}
