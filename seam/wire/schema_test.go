@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -165,26 +166,53 @@ func TestRefusesWhatTheSchemaRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := value(t, plan)
-	if err := validate(t, s, v); err != nil {
-		t.Fatal(err)
-	}
-	tried := 0
-	mutate(v, func(m canon.Value) {
-		tried++
-		var p wire.EditPlan
-		got, want := wire.Decode(m, &p), validate(t, s, m)
-		if got == nil && want != nil {
-			t.Errorf("accepted against the schema: %v\n%s", want, m.Bytes())
+	for _, in := range []string{plan, fullPlan, incompletePlan} {
+		v := value(t, in)
+		if err := validate(t, s, v); err != nil {
+			t.Fatal(err)
 		}
-		if got != nil && want == nil {
-			t.Errorf("refused in spite of the schema: %v\n%s", got, m.Bytes())
+		tried := 0
+		mutate(v, func(m canon.Value) {
+			tried++
+			var p wire.EditPlan
+			got, want := wire.Decode(m, &p), validate(t, s, m)
+			if len(wire.ScanForbidden(m)) > 0 {
+				got = errForbidden // the two belong together for plans
+			}
+			if got == nil && want != nil {
+				t.Errorf("accepted against the schema: %v\n%s", want, m.Bytes())
+			}
+			if got != nil && want == nil {
+				t.Errorf("refused in spite of the schema: %v\n%s", got, m.Bytes())
+			}
+		})
+		if tried < 100 {
+			t.Errorf("only %d variants", tried)
 		}
-	})
-	if tried < 100 {
-		t.Errorf("only %d variants", tried)
 	}
 }
+
+var errForbidden = errors.New("forbidden member")
+
+// fullPlan has every member of a plan and every kind of operation.
+const fullPlan = `{"proposalId":"p1","provider":{"id":"x","version":"1","capabilityFamily":"edit","capabilityVersion":"edit/1.0","configDigest":"d","buildDigest":"b"},
+"status":"complete","baseline":{"rev":"tree:x","dirty":"sha256:00","stampedAt":"2026-01-02T03:04:05.5+01:00"},
+"validAsOf":{"baseline":{"rev":"tree:x"},"blobs":["blob:sha256:aa","blob:sha256:bb"]},
+"touchedResources":[{"path":"a","kind":"rename","to":"b","precondition":{"expectedDigest":"blob:sha256:aa"}},{"path":"c","kind":"create","precondition":{"expectedAbsence":true}}],
+"workspaceEdit":{"baseline":{"rev":"tree:x"},"documentChanges":[
+{"path":"a","kind":"rename","to":"b","precondition":{"expectedDigest":"blob:sha256:aa"}},
+{"path":"a","kind":"move","to":"b","precondition":{"expectedDigest":"blob:sha256:aa"}},
+{"path":"c","kind":"create","precondition":{"expectedAbsence":true},"after":"blob:sha256:bb","annotations":[{"message":"m","range":{"start":{"line":0,"char":0},"end":{"line":0,"char":1}},"data":{"x":{"y":[1,null]}}}]},
+{"path":"d","kind":"delete","precondition":{"expectedDigest":"blob:sha256:aa"}},
+{"path":"e","kind":"modify","precondition":{"expectedDigest":"blob:sha256:aa"},"after":"blob:sha256:bb"}]},
+"incomplete":{"reason":"budget-exhausted","detail":"d","recoverable":true},
+"unsupported":{"operation":"o","reason":"scope","detail":"d","supportedOperations":["a","b"]},
+"refusal":{"reason":"scope-denied","detail":"d","data":{"k":1}},"error":{"code":"c","message":"m","data":{}},
+"conflictHints":[{"path":"a","kind":"overlap","detail":"d","data":{}}],
+"confidence":1,"rationale":"r","warnings":["w"],"annotations":[{"path":"a","message":"m","severity":"info","range":{"start":{"line":0,"char":0},"end":{"line":0,"char":1}},"data":{"k":1.5}}]}`
+
+const incompletePlan = `{"proposalId":"p1","provider":{"id":"x","version":"1","capabilityFamily":"edit","capabilityVersion":"edit/1.0","configDigest":"d"},
+"status":"incomplete","baseline":{"rev":"tree:x"},"validAsOf":{"baseline":{"rev":"tree:x"},"blobs":[]},"touchedResources":[],"incomplete":{"reason":"partial-coverage","detail":"d"}}`
 
 // mutate calls f with v changed at one place in many ways.
 func mutate(v canon.Value, f func(canon.Value)) {
@@ -203,6 +231,7 @@ func mutate(v canon.Value, f func(canon.Value)) {
 			}
 			return out
 		}
+		f(canon.ObjectOf(append(members(), canon.Member{Key: "receipt", Value: canon.IntOf(1)})...))
 		f(canon.ObjectOf(append(members(), canon.Member{Key: "unheard", Value: canon.IntOf(1)})...))
 		for i := range v.Len() {
 			f(v.Without(v.Key(i)))
