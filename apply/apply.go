@@ -146,6 +146,18 @@ func (e *Engine) Close() error {
 // Root is the absolute path of the work tree.
 func (e *Engine) Root() string { return e.ws.Root() }
 
+// Roots are the absolute paths by which the workspace is known: the resolved one,
+// and the one that was asked for.
+func (e *Engine) Roots() []string {
+	roots := []string{e.ws.Root()}
+	if abs, err := filepath.Abs(e.o.Dir); err == nil && abs != roots[0] {
+		if real, err := filepath.EvalSymlinks(abs); err == nil && real == roots[0] {
+			roots = append(roots, abs)
+		}
+	}
+	return roots
+}
+
 // Receipts is the store of this workspace's receipts.
 func (e *Engine) Receipts() *receipt.Store { return e.receipts }
 

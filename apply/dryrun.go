@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/editplan/patch"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/seam/wire"
@@ -22,7 +23,15 @@ func (t *tx) dryRun(_ context.Context, items refusal.List) (bool, error) {
 		Assurance: wire.ApplyAssurance{Mode: wire.Mode(t.mode().String()), TransactionGuarantee: wire.Guarantee(g.String()), Detail: "publish " + t.r.Publish.String() + ": " + why},
 		Decision:  t.verdict, Refusal: refusalOf(items), Changes: []wire.DryRunChange{},
 	}
-	if t.adm != nil {
+	if t.adm != nil && len(items) == 0 {
+		cs, err := t.show()
+		if err != nil {
+			return false, err
+		}
+		d.Diff = string(patch.Render(cs, patch.RenderOptions{UTF8: true}))
+		if t.r.Show != nil {
+			t.r.Show(cs)
+		}
 		for _, c := range changesetOf(t.adm.Nets) {
 			d.Changes = append(d.Changes, wire.DryRunChange{Path: c.Path, Kind: c.Kind, Before: c.Before, After: c.After})
 		}
@@ -31,27 +40,14 @@ func (t *tx) dryRun(_ context.Context, items refusal.List) (bool, error) {
 	return true, nil
 }
 
-// Side is one side of a change, for rendering.
-type Side struct {
-	Exists  bool
-	Mode    snapshot.FileMode
-	Content []byte
-}
-
-// FileChange is one change with its bytes.
-type FileChange struct {
-	Path, From    string
-	Before, After Side
-}
-
-// maxRender is the largest side that is loaded for a diff.
+// maxRender is the largest side that is loaded for a diff; a larger one is shown
+// as changed without its bytes.
 const maxRender = 64 << 20
 
-// Files loads the changes for rendering, in the order of paths. It may only be
-// called by the loader of the answer's view, before the engine goes on to
-// write; see Request.Render.
-func (t *tx) files() ([]FileChange, error) {
-	var out []FileChange
+// show loads the changes for rendering, in the order of paths. The view must
+// still be the state before the change.
+func (t *tx) show() ([]patch.Change, error) {
+	var out []patch.Change
 	moved := map[snapshot.Path]bool{}
 	for _, n := range t.adm.Nets {
 		if isRename(n) {
@@ -62,32 +58,42 @@ func (t *tx) files() ([]FileChange, error) {
 		if n.After.Kind == editplan.Absent && moved[n.Path] {
 			continue
 		}
-		fc := FileChange{Path: n.Path.String()}
+		c := patch.Change{Kind: patch.Modify, Old: n.Path.String(), New: n.Path.String()}
 		old := n.Path
 		if isRename(n) {
-			fc.From, old = n.From.String(), n.From
+			c.Kind, c.Old, old = patch.Rename, n.From.String(), n.From
 		}
 		f := t.adm.Fact(old)
-		if f.Stat.Kind == vfs.KindFile || f.Stat.Kind == vfs.KindSymlink {
-			fc.Before = Side{Exists: true, Mode: modeOf(f.Stat)}
+		before := f.Stat.Kind == vfs.KindFile || f.Stat.Kind == vfs.KindSymlink
+		if before {
+			c.OldMode = modeOf(f.Stat)
 			b, err := t.oldBytes(old)
 			if err != nil {
 				return nil, err
 			}
-			fc.Before.Content = b
+			c.Before = b
 		}
-		if c := t.changes[i]; c.After != nil {
-			fc.After = Side{Exists: true, Mode: t.effects[i].Mode}
+		after := t.changes[i].After != nil
+		if after {
+			c.NewMode = t.effects[i].Mode
 			switch n.Content {
 			case editplan.ContentBlob:
-				fc.After.Content = t.adm.Plan.Blobs[n.After.Digest]
+				c.After = t.adm.Plan.Blobs[n.After.Digest]
 			case editplan.ContentEdits:
-				fc.After.Content = n.Bytes
+				c.After = n.Bytes
 			default:
-				fc.After.Content = fc.Before.Content
+				c.After = c.Before
 			}
 		}
-		out = append(out, fc)
+		switch {
+		case before && !after:
+			c.Kind = patch.Delete
+		case !before && after:
+			c.Kind = patch.Create
+		case !before:
+			continue
+		}
+		out = append(out, c)
 	}
 	return out, nil
 }

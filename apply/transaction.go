@@ -11,6 +11,7 @@ import (
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/editplan/patch"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/lock"
@@ -63,6 +64,8 @@ type Request struct {
 	Ref          string
 	Message      string
 	IncludeDirty bool
+	// Show, if set, is given the changes before anything is written.
+	Show func([]patch.Change)
 	// AsProposal is the proposal id under which the outcome is reported, where it
 	// is not the plan's own (undo).
 	AsProposal string
@@ -73,15 +76,6 @@ type Request struct {
 	// Publishing tells that the plan was staged before, so that its staged
 	// outcome is no reason to answer at once.
 	Publishing bool
-}
-
-// Change is one path of an answer.
-type Change struct {
-	Path, From   string
-	Kind         wire.ChangeKind
-	Before       *preconditions.Fact
-	After        editplan.State
-	BeforeDigest snapshot.Digest
 }
 
 // Answer is what came of a request. Exactly one of Result and DryRun is set.
@@ -97,14 +91,10 @@ type Answer struct {
 	Nets     []editplan.Net
 	Repeated bool // the proposal was applied before; nothing was written now
 	Notes    []string
-	Diff     Differ
 	// Recovered are transactions of an earlier crash that this run ended.
 	Recovered []commit.Recovered
 	Attention []commit.AttentionPath
 }
-
-// Differ opens both sides of a change, for rendering.
-type Differ struct{ t *tx }
 
 // Failure is an error with a stored receipt that claims nothing.
 type Failure struct {
@@ -161,7 +151,6 @@ type tx struct {
 // durable as far as the receipt's guarantee says.
 func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 	t := &tx{e: e, r: r, started: e.now(), txid: "tx-" + home.Random(12)}
-	t.answer.Diff = Differ{t}
 	e.o.Step("waiting for the workspace")
 	lk, err := lock.Acquire(ctx, e.ws.LockDir(), e.state.Path(home.QueueFile))
 	if err != nil {
@@ -366,6 +355,13 @@ func (t *tx) publish(ctx context.Context) (bool, error) {
 	if t.r.DryRun {
 		return t.dryRun(ctx, nil)
 	}
+	if t.r.Show != nil {
+		cs, err := t.show()
+		if err != nil {
+			return false, err
+		}
+		t.r.Show(cs)
+	}
 	switch t.r.Publish {
 	case Stage:
 		return t.stageSnapshot(ctx)
@@ -504,3 +500,29 @@ func (t *tx) staleBlobs(ctx context.Context) ([]snapshot.Digest, error) {
 }
 
 var _ io.Closer = (*Engine)(nil)
+
+// Plan makes a plan from what load gives, without applying it. It compiles the
+// result, so what it returns is at least well formed; refusals say why there is
+// none.
+func (e *Engine) Plan(ctx context.Context, load Loader) (editplan.File, refusal.List, error) {
+	var f editplan.File
+	var items refusal.List
+	err := e.locked(ctx, func() error {
+		s, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
+		if err != nil {
+			return err
+		}
+		e.issue(s.Baseline, e.now())
+		v, err := preconditions.NewView(e.root, e.protected())
+		if err != nil {
+			return err
+		}
+		defer v.Close()
+		if f, items, err = load(ctx, v, s.Baseline); err != nil || len(items) > 0 {
+			return err
+		}
+		_, items, err = editplan.Compile(f, planLimits(e.cfg), e.blobLookup())
+		return err
+	})
+	return f, items, err
+}

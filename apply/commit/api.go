@@ -209,6 +209,7 @@ func Recover(ctx context.Context, env Env, o RecoverOptions) ([]Recovered, error
 // AttentionPath is one path that recovery must not decide.
 type AttentionPath struct {
 	TxID string
+	Tag  string // Options.Tag of the transaction
 	Path string // path in the workspace, or the absolute one of an extra file
 	Why  string
 	// Before is the pre-image as recorded; nil: the path was absent. Kept tells

@@ -70,7 +70,7 @@ func (t *tx) describe(open []journal.Open) ([]AttentionPath, error) {
 		if err != nil {
 			return nil, err
 		}
-		a := AttentionPath{TxID: t.id, Path: s.Live.String(), Why: o.Why, Now: word(x.live.Kind)}
+		a := AttentionPath{TxID: t.id, Tag: t.log.Tag, Path: s.Live.String(), Why: o.Why, Now: word(x.live.Kind)}
 		if !s.Before.Absent() {
 			a.Before = &PreImage{Kind: s.Before.Kind, Digest: s.Before.Digest, Size: s.Before.Size, Perm: s.Before.Perm}
 			a.Kept = !x.kept.Absent() || s.Op == journal.Move && x.live.is(s.Before)

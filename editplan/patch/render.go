@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/aspengine/asp/editplan/patch/linediff"
 	"github.com/aspengine/asp/snapshot"
@@ -31,6 +32,9 @@ type RenderOptions struct {
 	// could deceive a terminal or its reader are spelled out, in content and in
 	// names, and binary content is only mentioned. It is no patch any more.
 	Terminal bool
+	// UTF8 makes a patch that is valid UTF-8, for carriers that can hold nothing
+	// else (JSON): content that is not goes in as a binary patch, byte for byte.
+	UTF8 bool
 	// Color implies Terminal.
 	Color bool
 	// Width bounds the lines of Stat, in characters; 0 means 80.
@@ -80,6 +84,14 @@ func (c Change) sides() Change {
 	return c
 }
 
+// binary tells whether a change takes the form of a binary patch.
+func (r *renderer) binary(c Change) bool {
+	if r.o.UTF8 && !(utf8.Valid(c.Before) && utf8.Valid(c.After)) {
+		return true
+	}
+	return c.binary()
+}
+
 func (c Change) binary() bool {
 	return bytes.IndexByte(c.Before, 0) >= 0 || bytes.IndexByte(c.After, 0) >= 0
 }
@@ -92,7 +104,7 @@ func (r *renderer) change(c Change) {
 	}
 	var a, b [][]byte
 	var diff []linediff.Change
-	if !same && !c.binary() {
+	if !same && !r.binary(c) {
 		a, b = linediff.Lines(c.Before), linediff.Lines(c.After)
 		diff = linediff.Diff(a, b)
 	}
@@ -107,7 +119,7 @@ func (r *renderer) change(c Change) {
 		r.head("new mode %o", c.NewMode)
 	}
 	if c.Kind == Rename || c.Kind == Copy {
-		r.head("similarity index %d%%", similarity(c, a, diff))
+		r.head("similarity index %d%%", similarity(c, r.binary(c), a, diff))
 		r.head("%s from %s", c.Kind, quote(c.Old))
 		r.head("%s to %s", c.Kind, quote(c.New))
 	}
@@ -116,9 +128,9 @@ func (r *renderer) change(c Change) {
 	}
 	switch {
 	case same:
-	case c.binary() && r.terminal:
+	case r.binary(c) && r.terminal:
 		r.head("binary content of %d bytes, was %d", len(c.After), len(c.Before))
-	case c.binary():
+	case r.binary(c):
 		r.out = append(r.out, "GIT binary patch\n"...)
 		r.out = appendLiteral(r.out, c.After)
 		r.out = appendLiteral(r.out, c.Before)
@@ -151,7 +163,7 @@ func (r *renderer) index(c Change) {
 	if c.Kind != Delete {
 		new = BlobID(c.After)
 	}
-	if !c.binary() {
+	if !r.binary(c) {
 		old, new = old[:shortID], new[:shortID]
 	}
 	if c.OldMode == c.NewMode && c.Kind != Create && c.Kind != Delete {
@@ -163,11 +175,11 @@ func (r *renderer) index(c Change) {
 
 // similarity is how much of a file a rename or copy keeps, in percent; 100 only
 // if all.
-func similarity(c Change, a [][]byte, diff []linediff.Change) int {
+func similarity(c Change, binary bool, a [][]byte, diff []linediff.Change) int {
 	if bytes.Equal(c.Before, c.After) {
 		return 100
 	}
-	if c.binary() {
+	if binary {
 		return 0
 	}
 	kept := len(c.Before)
@@ -239,7 +251,11 @@ func (t *titles) before(n int) []byte {
 			t.last = l
 		}
 	}
-	return bytes.TrimRight(t.last[:min(len(t.last), titleBytes)], " \t\r\n\v\f")
+	n = min(len(t.last), titleBytes)
+	for n > 0 && n < len(t.last) && !utf8.RuneStart(t.last[n]) {
+		n-- // no half characters
+	}
+	return bytes.TrimRight(t.last[:n], " \t\r\n\v\f")
 }
 
 func (r *renderer) head(format string, a ...any) {

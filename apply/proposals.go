@@ -1,0 +1,77 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/refusal"
+)
+
+// Bounds on kept plans: the newest ones stay.
+const (
+	maxProposals     = 64
+	maxProposalBytes = 64 << 20
+)
+
+// LoadProposal gives a plan that was kept under its id. One that is not kept is
+// a refusal.
+func (e *Engine) LoadProposal(id string) (editplan.File, refusal.List, error) {
+	dir, err := e.state.Sub(home.Proposals)
+	if err != nil {
+		return editplan.File{}, nil, err
+	}
+	b, err := home.ReadFile(dir, stagedName(id), maxProposalBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return editplan.File{}, refusal.List{refusal.New(refusal.UnknownProposal, "", -1, "no proposal %q is kept for this workspace; make one with `asp plan`", cut(id))}, nil
+	}
+	if err != nil {
+		return editplan.File{}, nil, fmt.Errorf("read kept proposal: %w", err)
+	}
+	f, items := editplan.Decode(b, planLimits(e.cfg))
+	return f, items, nil
+}
+
+// KeepProposal keeps a plan, so that it can be applied by its id. Not durable
+// across a power cut. The oldest plans give way to the bound.
+func (e *Engine) KeepProposal(id string, bundle []byte) error {
+	if len(bundle) > maxProposalBytes {
+		return nil
+	}
+	dir, err := e.state.Sub(home.Proposals)
+	if err != nil {
+		return err
+	}
+	if err := home.WriteFile(dir, stagedName(id), bundle); err != nil {
+		return fmt.Errorf("keep proposal: %w", err)
+	}
+	es, err := dir.List()
+	if err != nil || len(es) <= maxProposals {
+		return err
+	}
+	type aged struct {
+		name  string
+		mtime int64
+	}
+	var all []aged
+	for _, x := range es {
+		if !strings.HasSuffix(x.Name, ".json") {
+			continue
+		}
+		if st, err := dir.Lstat(x.Name); err == nil {
+			all = append(all, aged{x.Name, st.Mtime})
+		}
+	}
+	slices.SortFunc(all, func(a, b aged) int { return int(min(max(a.mtime-b.mtime, -1), 1)) })
+	for len(all) > maxProposals {
+		if err := dir.Unlink(all[0].name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		all = all[1:]
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/checks/policy"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/sandbox"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/aspengine/asp/snapshot"
+)
+
+// OuterProtocol is the version of the outer seam that status reports.
+const OuterProtocol = "asp-outer/1.0"
+
+// Status is what `asp status` shows beside the protocol's result.
+type Status struct {
+	Result    wire.StatusResult
+	Stamp     *snapshot.Stamp
+	Attention []commit.AttentionPath
+	Open      []string // transactions that a crash left open
+}
+
+// Status looks at the workspace and its trusted state. It writes a receipt and
+// nothing else; a transaction that is running is not waited for.
+func (e *Engine) Status(ctx context.Context) (Status, error) {
+	started := e.now()
+	var s Status
+	var err error
+	if s.Stamp, err = e.ws.Stamp(ctx, snapshot.StampOptions{}); err != nil {
+		return s, err
+	}
+	base := e.issue(s.Stamp.Baseline, started)
+	if s.Open, err = e.openTransactions(); err != nil {
+		return s, err
+	}
+	if s.Attention, err = commit.Attention(ctx, e.env(e.extraDirs())); err != nil {
+		return s, err
+	}
+	r := &s.Result
+	r.Host = wire.StatusHost{Name: "asp", Version: e.o.Version, OuterProtocol: OuterProtocol, State: "ready", BindingCandidate: "json-rpc-stdio"}
+	r.Workspace = wire.StatusWorkspace{Root: valid(e.ws.Root()), Baseline: base, ValidAsOf: base}
+	if len(s.Attention) > 0 {
+		r.Host.State = "degraded"
+		r.Workspace.StaleReason = "an interrupted transaction needs attention: run `asp recover`"
+	} else if len(s.Open) > 0 {
+		r.Workspace.StaleReason = "a transaction is open: it runs now, or was interrupted and is recovered by the next command that writes"
+	}
+	r.Policy = wire.StatusPolicy{Source: e.pol.Source, Activation: e.pol.Activation, PolicyDigest: e.pol.Digest, LocalOverride: e.localOverride()}
+	r.Gates = wire.Gates{Interactive: e.gate(wire.Interactive), Gate: e.gate(wire.Gate), Sweep: e.gate(wire.Sweep)}
+	r.Capabilities = e.capabilities()
+	r.AssuranceCapabilities = e.assuranceCapabilities(ctx)
+	d := receipt.Draft{
+		Kind: wire.ReceiptStatus, Family: wire.Check, RequestDigest: RequestDigest("host/status", canon.ObjectOf()),
+		PolicyDigest: e.pol.Digest, Baseline: base, Coverage: wire.Coverage{Exhaustive: true, Required: []string{}, Enrolled: []string{}, Ran: []string{}, Degraded: []wire.Degradation{}},
+		Started: started, Ended: e.now(),
+	}
+	r.Receipt = receipt.New(d, e.o.Version)
+	_, err = e.receipts.Append(ctx, receipt.Entry{Receipt: r.Receipt, Outcome: receipt.Answered})
+	return s, err
+}
+
+// openTransactions lists what lies in the transaction directory.
+func (e *Engine) openTransactions() ([]string, error) {
+	d, err := e.fs.OpenRoot(e.ws.TxDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	es, err := d.List()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, x := range es {
+		out = append(out, x.Name)
+	}
+	return out, nil
+}
+
+// localOverride reports .asp/local.json, which never has authority.
+func (e *Engine) localOverride() *wire.LocalOverride {
+	lo := &wire.LocalOverride{AuthorityEffect: "none"}
+	st, err := e.root.Lstat(".asp/local.json")
+	if err == nil && st.Kind == vfs.KindFile {
+		p := ".asp/local.json"
+		lo.Present, lo.Path = true, &p
+		lo.Detail = "advisory only"
+	}
+	return lo
+}
+
+// gate says whether a call-site can be decided with what is configured.
+func (e *Engine) gate(cs wire.CallSite) wire.GateStatus {
+	d := policy.Decide(e.pol, policy.Question{CallSite: cs})
+	g := wire.GateStatus{Available: true, RequiredProviders: []string{}, RequiredCapabilities: []wire.Family{}, Degraded: []wire.Degradation{}}
+	for _, m := range e.pol.Demands(cs, nil) {
+		if !m.Required {
+			continue
+		}
+		g.RequiredProviders = append(g.RequiredProviders, m.ID)
+		if len(g.RequiredCapabilities) == 0 {
+			g.RequiredCapabilities = append(g.RequiredCapabilities, wire.Check)
+		}
+	}
+	for _, x := range d.Failures {
+		// A command check that is configured can run; that it did not yet is no
+		// degradation of the gate.
+		if x.Requirement != "" && e.commandDemand(cs, x.Requirement) {
+			continue
+		}
+		g.Available = false
+		g.Degraded = append(g.Degraded, x)
+	}
+	return g
+}
+
+func (e *Engine) commandDemand(cs wire.CallSite, id string) bool {
+	for _, m := range e.pol.Demands(cs, nil) {
+		if m.ID == id && m.Command != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// capabilities is the composed surface: no provider is enrolled here, and
+// command checks are the host's own.
+func (e *Engine) capabilities() wire.CapabilityCoverage {
+	none := func(alias string) wire.CapabilityStatus {
+		return wire.CapabilityStatus{Providers: []string{}, RequiredFor: []wire.CallSite{}, Degraded: []wire.Degradation{}, CapabilityStates: []wire.CapabilityProviderState{}, LegacyAliases: []string{alias}}
+	}
+	c := wire.CapabilityCoverage{Inspect: none("sense"), Check: none("judge"), Edit: none("act")}
+	c.Check.Available = len(e.cfg.Checks) > 0
+	for _, x := range e.cfg.Checks {
+		c.Check.Providers = append(c.Check.Providers, x.ID())
+	}
+	return c
+}
+
+// Caps says what the sandbox can do here.
+func (e *Engine) Caps(ctx context.Context) (sandbox.Caps, error) {
+	d, err := e.o.Home.Sub(home.ScratchDir)
+	if err != nil {
+		return sandbox.Caps{}, err
+	}
+	defer d.Close()
+	return sandbox.Probe(ctx, sandbox.ProbeDirs{Lower: e.ws.Root(), Scratch: e.o.Home.Path(home.ScratchDir)}), nil
+}
+
+// assuranceCapabilities are the modes that a check could establish here, by the
+// abilities that the kernel shows; each run proves its own.
+func (e *Engine) assuranceCapabilities(ctx context.Context) []wire.Mode {
+	out := []wire.Mode{wire.Advisory}
+	if caps, err := e.Caps(ctx); err == nil && caps.Namespaces() {
+		out = append(out, wire.Gated, wire.MediatedWrite)
+	}
+	return out
+}
+
+// Mounts says what the file systems of the workspace and of the trusted state
+// can promise.
+func (e *Engine) Mounts() (workspace, state commit.MountFacts, err error) {
+	if workspace, err = commit.ProbeMount(e.root); err != nil {
+		return
+	}
+	state, err = commit.ProbeMount(e.state.Dir())
+	return
+}
+
+// Policy is the active policy.
+func (e *Engine) Policy() policy.Policy { return e.pol }
+
+// Git tells whether the workspace is a git work tree.
+func (e *Engine) Git() bool { return e.ws.Git() }

@@ -1,0 +1,329 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/aspengine/asp/apply"
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/editplan/patch"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/spf13/pflag"
+)
+
+func applyCommand() *command {
+	return &command{
+		name: "apply", short: "apply an edit plan, all or nothing", hasJSON: true,
+		args: "[--repo D] (--plan F | --patch F | --workspace-edit F | PROPOSAL-ID) [flags]",
+		long: `
+Checks the plan against the workspace, runs the required command checks over the
+after-state in a scratch tree, and publishes all of it or nothing. The receipt
+says which guarantee was earned on this file system in this run.
+
+Command checks are configured in config.json of the state directory ($ASP_HOME,
+default ~/.local/state/asp):
+  {"checks": {"vet": {"argv": ["go", "vet", "./..."], "callSites": ["interactive"]}}}
+
+examples:
+  asp apply --patch fix.diff --dry-run
+  git diff main..topic | asp apply --patch - --check vet
+  asp apply --workspace-edit rename.json --require-guarantee workspace_transactional
+  asp apply --plan plan.json --stage          keep it for ` + "`asp publish`" + `
+  asp apply --patch fix.diff --index          and stage the touched paths in git's index`,
+		flags: func(fs *pflag.FlagSet) {
+			sourceFlags(fs, true)
+			fs.Bool("dry-run", false, "do everything but the write; show the diff, the checks and the guarantee it would earn")
+			fs.Bool("diff", false, "show the diff before applying")
+			publishFlags(fs)
+			fs.Bool("stage", false, "do not touch the workspace; keep the after-state for asp publish")
+			fs.String("ref", "", "with --stage: put the after-state as a commit on this `REF`, by compare-and-swap")
+			fs.String("message", "", "with --ref: the commit `message`")
+			fs.Bool("include-dirty", false, "with --ref: the commit also holds what is uncommitted outside the plan")
+		},
+		run: runApply,
+	}
+}
+
+// publishFlags are common to apply, publish and undo.
+func publishFlags(fs *pflag.FlagSet) {
+	fs.String("publish", "", "`MODE` journal (default) or exchange")
+	fs.Bool("index", false, "also write git's index entries of the touched paths")
+	fs.StringArray("check", nil, "a command check `NAME` that must pass (repeatable)")
+	fs.String("require-guarantee", "", "refuse unless at least this `GUARANTEE` can be earned")
+	fs.String("require-assurance", "", "refuse unless at least this `MODE` was established: advisory, gated, mediated-write, isolated")
+	fs.String("call-site", "interactive", "interactive, gate or sweep")
+	fs.String("intent", "user", "user, agent or harness")
+	fs.Bool("merge", false, "allow a clean three-way merge where a touched file moved since the plan was made")
+	fs.String("verify", "", "`content` reads every file of the workspace instead of trusting stat data")
+}
+
+// request reads the flags that publishFlags defined.
+func request(fs *pflag.FlagSet, eng *apply.Engine) (apply.Request, error) {
+	var r apply.Request
+	str := func(n string) string { s, _ := fs.GetString(n); return s }
+	boolean := func(n string) bool { b, _ := fs.GetBool(n); return b }
+	mode := str("publish")
+	if mode == "" {
+		mode = eng.Config().Publish
+	}
+	switch mode {
+	case "", "journal":
+	case "exchange":
+		r.Publish = apply.Exchange
+	case "staged":
+		r.Publish = apply.Stage
+	default:
+		return r, usagef("--publish %.60q: there are journal and exchange (and --stage)", mode)
+	}
+	r.CallSite, r.Intent = wire.CallSite(str("call-site")), wire.Intent(str("intent"))
+	if err := r.CallSite.Check(); err != nil {
+		return r, usagef("--call-site: %v", err)
+	}
+	if err := r.Intent.Check(); err != nil {
+		return r, usagef("--intent: %v", err)
+	}
+	if g := str("require-guarantee"); g != "" {
+		var ok bool
+		if r.RequireGuarantee, ok = commit.ParseGuarantee(g); !ok {
+			return r, usagef("--require-guarantee %.60q: there are none, rollback_attempted, text_only_transactional, workspace_transactional, staged_snapshot", g)
+		}
+	}
+	if m := str("require-assurance"); m != "" {
+		var ok bool
+		if r.RequireAssurance, ok = checks.ParseIsolation(m); !ok {
+			return r, usagef("--require-assurance %.60q: there are advisory, gated, mediated-write, isolated", m)
+		}
+	}
+	switch v := str("verify"); v {
+	case "":
+	case "content":
+		r.VerifyContent = true
+	default:
+		return r, usagef("--verify %.60q: only content is known", v)
+	}
+	r.Checks, _ = fs.GetStringArray("check")
+	r.Merge, r.Index = boolean("merge"), boolean("index")
+	return r, nil
+}
+
+func runApply(ctx context.Context, e *env, fs *pflag.FlagSet) error {
+	asJSON, _ := fs.GetBool("json")
+	st := e.steps()
+	eng, done, err := e.open(ctx, fs, st.step)
+	if err != nil {
+		return err
+	}
+	defer done()
+	defer st.end()
+	load, err := e.source(fs, eng)
+	if err != nil {
+		return err
+	}
+	r, err := request(fs, eng)
+	if err != nil {
+		return err
+	}
+	r.Load = load
+	r.DryRun, _ = fs.GetBool("dry-run")
+	if stage, _ := fs.GetBool("stage"); stage {
+		if fs.Changed("publish") {
+			return usagef("--stage and --publish exclude each other")
+		}
+		r.Publish = apply.Stage
+	}
+	r.Ref, _ = fs.GetString("ref")
+	r.Message, _ = fs.GetString("message")
+	r.IncludeDirty, _ = fs.GetBool("include-dirty")
+	if r.Ref != "" && r.Publish != apply.Stage {
+		return usagef("--ref needs --stage: the commit is made instead of touching the workspace")
+	}
+	if r.Index && r.Publish == apply.Stage {
+		return usagef("--index changes the workspace and its index together; it does not go with --stage")
+	}
+	diff, _ := fs.GetBool("diff")
+	if !asJSON {
+		r.Show = func(cs []patch.Change) {
+			st.end()
+			if diff || r.DryRun {
+				e.stdout.Write(patch.Render(cs, patch.RenderOptions{Terminal: e.ui.outTTY, Color: e.ui.outColor}))
+			}
+			e.stdout.Write(patch.Stat(cs, patch.RenderOptions{Color: e.ui.outColor, Width: e.ui.width}))
+		}
+	}
+	a, err := eng.Apply(ctx, r)
+	st.end()
+	return e.answer(a, err, asJSON)
+}
+
+// steps shows what the engine is doing when it takes long.
+type steps struct {
+	ui   *ui
+	stop func()
+}
+
+func (e *env) steps() *steps { return &steps{ui: e.ui} }
+
+func (s *steps) step(what string) {
+	s.end()
+	s.stop = s.ui.progress(what)
+}
+
+func (s *steps) end() {
+	if s.stop != nil {
+		s.stop()
+		s.stop = nil
+	}
+}
+
+// answer prints what came of a transaction and picks the exit status.
+func (e *env) answer(a *apply.Answer, err error, asJSON bool) error {
+	if a != nil {
+		for _, r := range a.Recovered {
+			e.ui.notef("recovered: an interrupted transaction was %s (%s)", r.Outcome, strings.Join(firstN(r.Paths, 5), ", "))
+		}
+	}
+	if err != nil {
+		if errors.Is(err, apply.ErrAttention) {
+			e.ui.errorf("%v", err)
+			if a != nil {
+				for _, p := range a.Attention {
+					e.ui.notef("  %s: %s", p.Path, p.Why)
+				}
+			}
+			if asJSON {
+				e.printError(err)
+			}
+			return exitStatus(exitAttention)
+		}
+		return err
+	}
+	if asJSON {
+		return e.answerJSON(a)
+	}
+	if a.DryRun != nil {
+		return e.dryRunText(a)
+	}
+	return e.resultText(a)
+}
+
+func (e *env) answerJSON(a *apply.Answer) error {
+	var v any
+	refused := false
+	switch {
+	case a.DryRun != nil:
+		v, refused = a.DryRun, !a.DryRun.WouldApply
+	case a.Stored.Kind() == canon.Object:
+		v, refused = a.Stored, a.Outcome != receipt.Applied && a.Outcome != receipt.Staged
+	default:
+		v, refused = a.Result, !a.Result.Applied
+	}
+	b, err := canon.Marshal(v)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.stdout, "%s\n", b)
+	if refused {
+		return exitStatus(exitRefused)
+	}
+	return nil
+}
+
+func (e *env) checksText(rs []checks.Result) {
+	for _, r := range rs {
+		word := e.ui.paint(e.ui.outColor, "32", r.Status.String())
+		if r.Status != checks.Passed {
+			word = e.ui.paint(e.ui.outColor, "31", r.Status.String())
+		}
+		fmt.Fprintf(e.stdout, "check      %s: %s in %.1fs over the after-state (%s, %s)\n", clean(r.Name), word, r.Elapsed.Seconds(), r.Method, r.Isolation)
+		if r.Status != checks.Passed {
+			if r.Detail != "" {
+				fmt.Fprintf(e.stdout, "           %s\n", clean(r.Detail))
+			}
+			if out := strings.TrimSpace(string(r.Output)); out != "" {
+				for _, l := range strings.Split(clean(out), "\n") {
+					fmt.Fprintf(e.stdout, "           | %s\n", l)
+				}
+			}
+		}
+	}
+}
+
+func (e *env) dryRunText(a *apply.Answer) error {
+	d := a.DryRun
+	e.checksText(a.Checks)
+	if !d.WouldApply {
+		e.refusalText(a)
+		return exitStatus(exitRefused)
+	}
+	fmt.Fprintf(e.stdout, "dry run    nothing was written; an apply now would earn %s\n           %s\n", d.Assurance.TransactionGuarantee, clean(d.Assurance.Detail))
+	e.notes(a)
+	return nil
+}
+
+func (e *env) resultText(a *apply.Answer) error {
+	r := a.Result
+	e.checksText(a.Checks)
+	if !r.Applied {
+		e.refusalText(a)
+		return exitStatus(exitRefused)
+	}
+	word := "applied"
+	if a.Outcome == receipt.Staged {
+		word = "staged"
+	}
+	if a.Repeated {
+		fmt.Fprintf(e.stdout, "%-10s %s was %s before; nothing was written now\n", "unchanged", clean(r.ProposalID), word)
+	} else {
+		fmt.Fprintf(e.stdout, "%s %s\n", e.ui.paint(e.ui.outColor, "32;1", fmt.Sprintf("%-10s", word)), clean(r.ProposalID))
+	}
+	fmt.Fprintf(e.stdout, "guarantee  %s\n           %s\n", r.Assurance.TransactionGuarantee, clean(r.Assurance.Detail))
+	fmt.Fprintf(e.stdout, "receipt    %s\n", a.Receipt)
+	if a.Outcome == receipt.Staged {
+		fmt.Fprintf(e.stdout, "next       asp publish %s\n", clean(r.ProposalID))
+	}
+	e.notes(a)
+	return nil
+}
+
+func (e *env) refusalText(a *apply.Answer) {
+	word := "refused"
+	if a.Outcome == receipt.RolledBack {
+		word = "rolled back"
+	}
+	fmt.Fprintf(e.stdout, "%s nothing is changed\n", e.ui.paint(e.ui.outColor, "31;1", fmt.Sprintf("%-10s", word)))
+	for _, it := range a.Refusals {
+		where := ""
+		if it.Path != "" {
+			where = fmt.Sprintf("%q ", it.Path)
+		}
+		fmt.Fprintf(e.stdout, "  %s: %s%s\n", it.Code, where, clean(it.Detail))
+	}
+	if a.Receipt != "" {
+		fmt.Fprintf(e.stdout, "receipt    %s\n", a.Receipt)
+	}
+	e.notes(a)
+}
+
+func (e *env) notes(a *apply.Answer) {
+	for _, n := range a.Notes {
+		e.ui.notef("note: %s", n)
+	}
+}
+
+func (e *env) printError(err error) {
+	if b, merr := canon.Marshal(wire.ErrorResult{Error: wireError(err)}); merr == nil {
+		fmt.Fprintf(e.stdout, "%s\n", b)
+	}
+}
+
+func firstN(s []string, n int) []string {
+	if len(s) <= n {
+		return s
+	}
+	return append(append([]string(nil), s[:n]...), fmt.Sprintf("and %d more", len(s)-n))
+}

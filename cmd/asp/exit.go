@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/aspengine/asp/apply"
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/aspengine/asp/snapshot/gitbase"
+)
+
+// The exit statuses of the contract, section 9.
+const (
+	exitOK        = 0
+	exitRefused   = 1
+	exitUsage     = 2
+	exitError     = 3
+	exitAttention = 4
+)
+
+// usageError is a mistake in the command line.
+type usageError struct{ msg string }
+
+func (u usageError) Error() string { return u.msg }
+
+func usagef(format string, a ...any) error { return usageError{fmt.Sprintf(format, a...)} }
+
+// exitStatus ends a command with a status after its answer was printed.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// finish turns what a command returned into an exit status; with asJSON, the
+// statuses 2 and 3 print the error object of the contract on stdout.
+func (e *env) finish(err error, asJSON bool) int {
+	if err == nil {
+		return exitOK
+	}
+	var st exitStatus
+	if errors.As(err, &st) {
+		return int(st)
+	}
+	code := exitError
+	var u usageError
+	var c *apply.UnknownCheckError
+	if errors.As(err, &u) || errors.As(err, &c) {
+		code = exitUsage
+	}
+	if asJSON {
+		e.printError(err)
+	}
+	e.ui.errorf("%v", err)
+	return code
+}
+
+// wireError maps an error to the object of the outer seam; the receipt that was
+// stored for it is named in data.detail.
+func wireError(err error) wire.Error {
+	var (
+		u usageError
+		c *apply.UnknownCheckError
+		f *apply.Failure
+		g *gitbase.UnsupportedError
+	)
+	detail := ""
+	if errors.As(err, &f) && f.Receipt != "" {
+		detail = "receipt " + f.Receipt
+	}
+	msg := strings.ToValidUTF8(err.Error(), "\uFFFD")
+	switch {
+	case errors.As(err, &u), errors.As(err, &c):
+		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
+	case errors.Is(err, receipt.ErrNoReceipt), errors.Is(err, apply.ErrNotStaged), errors.Is(err, apply.ErrNotUndoable), errors.Is(err, commit.ErrNoAttention):
+		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return *wire.NewError(wire.CodeCancelled, wire.FailHealth, msg, detail)
+	case errors.As(err, &g):
+		return *wire.NewError(wire.CodeNotReady, wire.FailInput, msg, detail)
+	}
+	return *wire.NewError(wire.CodeNotReady, wire.FailHealth, msg, detail)
+}

@@ -1,0 +1,182 @@
+// Command asp checks an edit plan against a content-addressed look at a
+// workspace, runs required checks over the after-state, and publishes all of
+// it or nothing, with a receipt that says which guarantee was earned.
+//
+// stdout is the answer, stderr is for people. Exit status: 0 done or allowed,
+// 1 refused or not allowed, 2 usage, 3 could not tell or could not do, 4 needs
+// attention.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sort"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/aspengine/asp/sandbox"
+	"github.com/spf13/pflag"
+)
+
+// Version is what `asp --version` prints and receipts name.
+const Version = "0.1.0"
+
+// env is everything a command may touch, so that no command reaches for a
+// global.
+type env struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	dir            string // working directory
+	ui             *ui
+	now            func() time.Time
+}
+
+// command is one subcommand.
+type command struct {
+	name    string
+	args    string // usage after the name
+	short   string
+	long    string // with examples
+	run     func(ctx context.Context, e *env, fs *pflag.FlagSet) error
+	flags   func(fs *pflag.FlagSet)
+	hasJSON bool
+}
+
+func commands() []*command {
+	return []*command{
+		applyCommand(), planCommand(), publishCommand(), undoCommand(),
+		statusCommand(), doctorCommand(), recoverCommand(), receiptsCommand(),
+	}
+}
+
+func main() {
+	sandbox.ChildMain() // does not return in the child half of a sandbox
+	os.Exit(run(os.Args[1:]))
+}
+
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	wd, err := os.Getwd()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "asp: cannot tell the working directory: %v\n", err)
+		return exitError
+	}
+	e := &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, dir: wd, now: time.Now}
+	e.ui = newUI(os.Stderr, os.Stdout, os.Getenv)
+	return dispatch(ctx, e, args)
+}
+
+// dispatch runs one command line and returns its exit status.
+func dispatch(ctx context.Context, e *env, args []string) int {
+	if len(args) == 0 {
+		fmt.Fprint(e.stderr, usage())
+		return exitUsage
+	}
+	switch args[0] {
+	case "--version", "-V", "version":
+		fmt.Fprintf(e.stdout, "asp %s\n", Version)
+		return exitOK
+	case "--help", "-h", "help":
+		if len(args) > 1 {
+			if c := find(args[1]); c != nil {
+				fmt.Fprint(e.stdout, helpOf(c))
+				return exitOK
+			}
+			fmt.Fprintf(e.stderr, "asp: no command %q; `asp --help` lists them\n", args[1])
+			return exitUsage
+		}
+		fmt.Fprint(e.stdout, usage())
+		return exitOK
+	}
+	c := find(args[0])
+	if c == nil {
+		fmt.Fprintf(e.stderr, "asp: no command %.60q; `asp --help` lists them\n", args[0])
+		return exitUsage
+	}
+	fs := flagSet(c)
+	fs.SetOutput(io.Discard)
+	err := fs.Parse(args[1:])
+	if errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprint(e.stdout, helpOf(c))
+		return exitOK
+	}
+	if err != nil {
+		err = usageError{err.Error() + "; see `asp " + c.name + " --help`"}
+	} else {
+		err = c.run(ctx, e, fs)
+	}
+	return e.finish(err, jsonWanted(args[1:]))
+}
+
+// jsonWanted looks for --json itself, so that a usage error found while
+// parsing is still answered in the form that was asked for.
+func jsonWanted(args []string) bool {
+	for _, a := range args {
+		if a == "--" {
+			return false
+		}
+		if a == "--json" || a == "--json=true" {
+			return true
+		}
+	}
+	return false
+}
+
+func find(name string) *command {
+	for _, c := range commands() {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func flagSet(c *command) *pflag.FlagSet {
+	fs := pflag.NewFlagSet(c.name, pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.Usage = func() {}
+	fs.String("repo", ".", "the workspace `D`irectory")
+	if c.flags != nil {
+		c.flags(fs)
+	}
+	if c.hasJSON {
+		fs.Bool("json", false, "print one JSON object instead of text")
+	}
+	return fs
+}
+
+func helpOf(c *command) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "asp %s — %s\n\nusage: asp %s %s\n\n%s\n\nflags:\n%s", c.name, c.short, c.name, c.args, strings.TrimSpace(c.long), flagSet(c).FlagUsages())
+	return b.String()
+}
+
+func usage() string {
+	var b strings.Builder
+	b.WriteString(`asp — apply an edit plan to a workspace, all or nothing, with a receipt
+
+usage: asp COMMAND [flags]
+
+`)
+	cs := commands()
+	sort.SliceStable(cs, func(i, j int) bool { return false })
+	for _, c := range cs {
+		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.short)
+	}
+	b.WriteString(`
+examples:
+  asp apply --patch fix.diff --dry-run     see what would change, and the guarantee it would earn
+  asp apply --patch fix.diff --check vet   apply it if the command check "vet" passes over the after-state
+  asp undo rcpt-…                          take an applied change back
+
+asp COMMAND --help tells more. Exit status: 0 done, 1 refused, 2 usage, 3 could not tell or do, 4 needs attention.
+`)
+	return b.String()
+}

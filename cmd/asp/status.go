@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/aspengine/asp/apply"
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/sandbox"
+	"github.com/aspengine/asp/snapshot"
+	"github.com/spf13/pflag"
+)
+
+func statusCommand() *command {
+	return &command{
+		name: "status", short: "show the workspace's baseline, policy and open transactions", hasJSON: true,
+		args: "[--repo D] [--json]",
+		long: `
+Stamps the workspace and shows what a plan made now would be bound to. With --json
+it prints the result of host/status.
+
+example:
+  asp status --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["workspace"]["baseline"])'`,
+		run: runStatus,
+	}
+}
+
+func runStatus(ctx context.Context, e *env, fs *pflag.FlagSet) error {
+	if err := noArgs(fs); err != nil {
+		return err
+	}
+	asJSON, _ := fs.GetBool("json")
+	st := e.steps()
+	eng, done, err := e.open(ctx, fs, st.step)
+	if err != nil {
+		return err
+	}
+	defer done()
+	st.step("reading the workspace")
+	s, err := eng.Status(ctx)
+	st.end()
+	if err != nil {
+		return err
+	}
+	var end error
+	if len(s.Attention) > 0 {
+		end = exitStatus(exitAttention)
+	}
+	if asJSON {
+		b, err := canon.Marshal(s.Result)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(e.stdout, "%s\n", b)
+		return end
+	}
+	w := s.Result.Workspace
+	kind := "plain directory"
+	if eng.Git() {
+		kind = "git work tree"
+	}
+	fmt.Fprintf(e.stdout, "workspace  %s (%s, %d names)\n", clean(w.Root), kind, s.Stamp.Files)
+	fmt.Fprintf(e.stdout, "baseline   %s\n", w.Baseline.Rev)
+	if w.Baseline.Dirty != "" {
+		fmt.Fprintf(e.stdout, "           dirty %s\n", w.Baseline.Dirty)
+		if eng.Git() {
+			for _, l := range firstN(overlayLines(s.Stamp), 20) {
+				fmt.Fprintf(e.stdout, "             %s\n", l)
+			}
+		}
+	}
+	fmt.Fprintf(e.stdout, "policy     %s (%s)\n", s.Result.Policy.Source, s.Result.Policy.Activation)
+	gate := "available"
+	if !s.Result.Gates.Gate.Available {
+		gate = "not available"
+		for _, d := range s.Result.Gates.Gate.Degraded {
+			gate += ": " + clean(d.Detail)
+			break
+		}
+	}
+	fmt.Fprintf(e.stdout, "gate       %s\n", gate)
+	if w.StaleReason != "" {
+		fmt.Fprintf(e.stdout, "%s  %s\n", e.ui.paint(e.ui.outColor, "33", "attention"), w.StaleReason)
+	}
+	for _, p := range s.Attention {
+		fmt.Fprintf(e.stdout, "             %s: %s\n", clean(p.Path), clean(p.Why))
+	}
+	for _, n := range s.Stamp.Notes {
+		e.ui.notef("note: %s", n)
+	}
+	return end
+}
+
+func overlayLines(s *snapshot.Stamp) []string {
+	var out []string
+	for _, o := range s.Overlay {
+		word := "differs "
+		switch {
+		case o.Gone:
+			word = "deleted "
+		case o.Note != "":
+			word = o.Note + " "
+		}
+		out = append(out, word+clean(o.Path))
+	}
+	return out
+}
+
+func doctorCommand() *command {
+	return &command{
+		name: "doctor", short: "say what this machine can prove, and what to repair", hasJSON: true,
+		args: "[--repo D] [--json]",
+		long: `
+Looks at the file systems of the workspace and of the state directory, at what the
+sandbox can do, at open transactions and at the receipts, and says what keeps a
+stronger guarantee or mode from being earned.
+
+example:
+  asp doctor --repo .`,
+		run: runDoctor,
+	}
+}
+
+// doctorJSON is what asp doctor --json prints.
+type doctorJSON struct {
+	Version   string       `json:"version"`
+	Platform  string       `json:"platform"`
+	Workspace string       `json:"workspace"`
+	Git       bool         `json:"git"`
+	Guarantee doctorAnswer `json:"guarantee"`
+	Mode      doctorAnswer `json:"mode"`
+	State     doctorAnswer `json:"state"`
+	Sandbox   []doctorRow  `json:"sandbox"`
+	Problems  []string     `json:"problems"`
+	Attention []string     `json:"attention"`
+}
+
+type doctorAnswer struct {
+	Can string `json:"can"`
+	Why string `json:"why"`
+}
+
+type doctorRow struct {
+	Name   string `json:"name"`
+	Answer string `json:"answer"`
+	Detail string `json:"detail"`
+}
+
+func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
+	if err := noArgs(fs); err != nil {
+		return err
+	}
+	asJSON, _ := fs.GetBool("json")
+	eng, done, err := e.open(ctx, fs, nil)
+	if err != nil {
+		return err
+	}
+	defer done()
+	d, caps, err := examine(ctx, eng)
+	if err != nil {
+		return err
+	}
+	var end error
+	switch {
+	case len(d.Attention) > 0:
+		end = exitStatus(exitAttention)
+	case len(d.Problems) > 0:
+		end = exitStatus(exitRefused)
+	}
+	if asJSON {
+		b, err := canon.Marshal(d)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(e.stdout, "%s\n", b)
+		return end
+	}
+	fmt.Fprintf(e.stdout, "asp %s on %s\nworkspace  %s\n", d.Version, d.Platform, clean(d.Workspace))
+	fmt.Fprintf(e.stdout, "guarantee  up to %s\n           %s\n", d.Guarantee.Can, clean(d.Guarantee.Why))
+	fmt.Fprintf(e.stdout, "checks     up to %s\n           %s\n", d.Mode.Can, clean(d.Mode.Why))
+	for _, r := range caps.Rows() {
+		mark := e.ui.paint(e.ui.outColor, "32", "yes")
+		if r.Cap.Answer != sandbox.Yes {
+			mark = e.ui.paint(e.ui.outColor, "33", r.Cap.Answer.String())
+		}
+		fmt.Fprintf(e.stdout, "           %-28s %s %s\n", r.Name, mark, clean(r.Cap.Detail))
+	}
+	fmt.Fprintf(e.stdout, "state      %s: %s\n", d.State.Can, clean(d.State.Why))
+	for _, p := range d.Problems {
+		fmt.Fprintf(e.stdout, "%s    %s\n", e.ui.paint(e.ui.outColor, "31", "problem"), clean(p))
+	}
+	for _, p := range d.Attention {
+		fmt.Fprintf(e.stdout, "%s  %s\n", e.ui.paint(e.ui.outColor, "31", "attention"), clean(p))
+	}
+	if end == nil {
+		fmt.Fprintln(e.stdout, "nothing to repair")
+	}
+	return end
+}
+
+func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, error) {
+	d := doctorJSON{Version: Version, Platform: runtime.GOOS + "/" + runtime.GOARCH, Workspace: eng.Root(), Git: eng.Git(), Problems: []string{}, Attention: []string{}}
+	s, err := eng.Status(ctx)
+	if err != nil {
+		return d, sandbox.Caps{}, err
+	}
+	ws, state, err := eng.Mounts()
+	if err != nil {
+		return d, sandbox.Caps{}, err
+	}
+	d.Guarantee = doctorAnswer{commit.WorkspaceTransactional.String(), ws.Type + ": " + ws.Why}
+	if !ws.Ordered || !ws.Barriers {
+		d.Guarantee = doctorAnswer{commit.RollbackAttempted.String(), ws.Type + ": " + ws.Why + "; put the workspace on ext4 with a journal, xfs or btrfs to earn more"}
+	}
+	d.State = doctorAnswer{"durable", state.Type + ": " + state.Why}
+	if !state.Barriers {
+		d.State.Can = "not durable"
+	}
+	caps, err := eng.Caps(ctx)
+	if err != nil {
+		return d, caps, err
+	}
+	switch {
+	case caps.CanOverlay():
+		d.Mode = doctorAnswer{"mediated-write", "checks run over an overlay in namespaces of their own; each run proves by a probe that writes do not reach the workspace"}
+	case caps.Namespaces():
+		d.Mode = doctorAnswer{"mediated-write", "checks run over a copy in namespaces of their own: " + caps.Missing()}
+	default:
+		d.Mode = doctorAnswer{"advisory", "checks run with your own rights: " + caps.Missing()}
+	}
+	for _, r := range caps.Rows() {
+		d.Sandbox = append(d.Sandbox, doctorRow{r.Name, r.Cap.Answer.String(), r.Cap.Detail})
+	}
+	rep, err := eng.Receipts().Verify(ctx)
+	if err != nil {
+		return d, caps, err
+	}
+	d.Problems = append(d.Problems, rep.Problems...)
+	if p := eng.Policy().Problem; p != "" {
+		d.Problems = append(d.Problems, p)
+	}
+	if len(s.Open) > 0 && len(s.Attention) == 0 {
+		d.Problems = append(d.Problems, "a transaction is open in "+strings.Join(firstN(s.Open, 3), ", ")+": it runs now, or run `asp recover`")
+	}
+	for _, a := range s.Attention {
+		d.Attention = append(d.Attention, a.Path+": "+a.Why)
+	}
+	return d, caps, nil
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ui is what people see: messages and progress on stderr, colour only on a
+// terminal that wants it.
+type ui struct {
+	err      io.Writer
+	errTTY   bool
+	outTTY   bool
+	outColor bool
+	errColor bool
+	width    int
+	mu       sync.Mutex
+}
+
+func newUI(stderr, stdout *os.File, getenv func(string) string) *ui {
+	color := getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+	u := &ui{err: stderr, errTTY: isTerminal(stderr), width: 80}
+	u.errColor = color && u.errTTY
+	u.outTTY = isTerminal(stdout)
+	u.outColor = color && u.outTTY
+	if ws, err := unix.IoctlGetWinsize(int(stdout.Fd()), unix.TIOCGWINSZ); err == nil && ws.Col > 20 {
+		u.width = int(ws.Col)
+	}
+	return u
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+func (u *ui) paint(on bool, code, s string) string {
+	if !on {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// errorf prints one error line on stderr.
+func (u *ui) errorf(format string, a ...any) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	fmt.Fprintf(u.err, "%s %s\n", u.paint(u.errColor, "31;1", "asp:"), clean(fmt.Sprintf(format, a...)))
+}
+
+// notef prints one line for people on stderr.
+func (u *ui) notef(format string, a ...any) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	fmt.Fprintf(u.err, "%s\n", clean(fmt.Sprintf(format, a...)))
+}
+
+// progress says what is going on when a step takes longer than a second. The
+// returned function ends it and waits until nothing more is printed.
+func (u *ui) progress(what string) func() {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		start := time.Now()
+		t := time.NewTimer(time.Second)
+		defer t.Stop()
+		shown := false
+		for {
+			select {
+			case <-done:
+				if shown && u.errTTY {
+					fmt.Fprint(u.err, "\r\x1b[K")
+				}
+				return
+			case <-t.C:
+				u.mu.Lock()
+				switch {
+				case u.errTTY:
+					fmt.Fprintf(u.err, "\r\x1b[K%s … %ds", clean(what), int(time.Since(start).Seconds()))
+				case !shown:
+					fmt.Fprintf(u.err, "%s …\n", clean(what))
+				}
+				u.mu.Unlock()
+				shown = true
+				t.Reset(time.Second)
+			}
+		}
+	})
+	var once sync.Once
+	return func() {
+		once.Do(func() { close(done) })
+		wg.Wait()
+	}
+}
+
+// clean makes foreign text harmless on a terminal: control characters other
+// than newline and tab are shown as escapes.
+func clean(s string) string {
+	out := make([]rune, 0, len(s))
+	for _, r := range s {
+		switch {
+		case r == '\n' || r == '\t':
+			out = append(out, r)
+		case r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0) || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069):
+			out = append(out, []rune(fmt.Sprintf("\\u%04x", r))...)
+		default:
+			out = append(out, r)
+		}
+	}
+	return string(out)
+}
