@@ -119,6 +119,9 @@ func TestSweep(t *testing.T) {
 				"dies after":  {Death: faultfs.DiesAfter},
 				"dies within": {Death: faultfs.DiesAfter, Short: 3},
 			} {
+				if cut := name == "dies after" || name == "EIO"; !cut && n%4 != 0 {
+					continue
+				}
 				mem := memfs.New(memfs.Options{})
 				fsys := faultfs.New(mem, faultfs.AtMutation(n, fault))
 				appended, synced, err := session(fsys, "one", 0, entries, mode)
