@@ -53,7 +53,7 @@ type Outcome struct {
 
 // maxCompares bounds the lines that the search for a hunk's place may look at
 // in one file; it is only ever reached by input made for it.
-const maxCompares = 50_000_000
+const maxCompares = 20_000_000
 
 // Apply makes the new content of a file from the old. It tries every hunk even
 // after one failed, so that all failures are listed. It does not look at names

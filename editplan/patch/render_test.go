@@ -3,6 +3,7 @@ package patch_test
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/editplan/patch"
@@ -66,6 +67,26 @@ func TestRenderTerminal(t *testing.T) {
 	// The form for programs keeps every byte.
 	if out := string(patch.Render(c[:1], patch.RenderOptions{})); !strings.Contains(out, evil) {
 		t.Errorf("plain form lost bytes: %q", out)
+	}
+}
+
+// TestRenderUTF8: the form for JSON is UTF-8 whatever the content, and leads to
+// the same bytes.
+func TestRenderUTF8(t *testing.T) {
+	wide := strings.Repeat("käse", 30) + "\n" // a title cut at a fixed byte would break
+	for _, c := range []patch.Change{
+		{Kind: patch.Modify, Old: "f", Before: []byte("caf\xe9\n"), After: []byte("caf\xe9s\n")},
+		{Kind: patch.Create, New: "\xff", After: []byte("caf\xe9\n")},
+		{Kind: patch.Rename, Old: "f", New: "g", Before: []byte("caf\xe9\n"), After: []byte("cafe\n")},
+		{Kind: patch.Modify, Old: "f", Before: []byte(wide + numbered(1, 9)), After: []byte(wide + numbered(1, 8))},
+	} {
+		out := patch.Render([]patch.Change{c}, patch.RenderOptions{UTF8: true})
+		if !utf8.Valid(out) {
+			t.Errorf("not UTF-8: %q", out)
+		}
+		if got := patch.Apply(parseOne(t, string(out)), c.Before, patch.Options{}); string(got.New) != string(c.After) {
+			t.Errorf("got %q %v, want %q by %q", got.New, got.Failures, c.After, out)
+		}
 	}
 }
 
