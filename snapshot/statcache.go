@@ -62,7 +62,8 @@ type Known struct {
 	CleanKey [21]byte
 }
 
-var crcTable = crc32.MakeTable(crc32.Castagnoli)
+// checksum is CRC-32C; MakeTable keeps its table, so it is made at first use.
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 // LoadStatCache reads the cache of the workspace that key names from dir, which
 // may be nil. Only an error of the system is an error.
@@ -101,7 +102,7 @@ func (c *StatCache) decode() bool {
 		return false
 	}
 	end := len(b) - 4
-	if crc32.Checksum(b[:end], crcTable) != binary.LittleEndian.Uint32(b[end:]) {
+	if checksum(b[:end]) != binary.LittleEndian.Uint32(b[end:]) {
 		return false
 	}
 	o := len(cacheMagic)
@@ -327,7 +328,7 @@ func MergeCaches(old *StatCache, memo string, parts []*CacheBuilder) (next *Stat
 		}
 		raw = append(raw, p.news...)
 	}
-	raw = le.AppendUint32(raw, crc32.Checksum(raw, crcTable))
+	raw = le.AppendUint32(raw, checksum(raw))
 	next = &StatCache{raw: raw, key: old.key}
 	if len(raw) > maxCache || !next.decode() {
 		return old, false

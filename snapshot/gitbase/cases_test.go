@@ -769,3 +769,73 @@ func (r tree) gitFails(t *testing.T, args ...string) {
 		t.Fatalf("git %q succeeded", args)
 	}
 }
+
+// TestPackedHistory reads trees out of delta chains: HEAD is put on every
+// commit of a packed history while the files stay at the newest.
+func TestPackedHistory(t *testing.T) {
+	r := newRepo(t)
+	name := func(i int) string { return "d" + string(rune('a'+i%5)) + "/e" + string(rune('a'+i%7)) + "/file" + string(rune('a'+i%26)) + string(rune('a'+i/26)) }
+	for i := range 300 {
+		r.write(t, name(i), "start\n")
+	}
+	r.commit(t)
+	for i := range 12 {
+		r.write(t, name(i*17), "changed "+name(i)+"\n")
+		r.write(t, name(i*3), "too "+name(i)+"\n")
+		r.commit(t)
+	}
+	r.git(t, "-c", "pack.depth=250", "gc", "-q", "--aggressive", "--prune=now")
+	if m, err := filepath.Glob(r.path(".git/objects/??")); err != nil || len(m) != 0 {
+		t.Fatalf("loose objects are left: %q, %v", m, err)
+	}
+	ws := r.open(t, nil)
+	for id := range strings.SplitSeq(r.git(t, "rev-list", "--all"), "\n") {
+		r.write(t, ".git/HEAD", id+"\n")
+		s := stamp(t, ws, false)
+		want(t, s, strings.Fields(r.git(t, "diff", "--name-only", id))...)
+		if s.Baseline.Rev != head(t, r) {
+			t.Errorf("rev %s", s.Baseline.Rev)
+		}
+	}
+}
+
+func TestDamagedObjects(t *testing.T) {
+	r := newRepo(t)
+	for i := range 30 {
+		r.write(t, "f"+string(rune('a'+i)), strings.Repeat("x", i))
+	}
+	r.commit(t)
+	r.git(t, "gc", "-q")
+	r.git(t, "read-tree", "--empty")
+	packs, err := filepath.Glob(r.path(".git/objects/pack/*.*"))
+	if err != nil || len(packs) < 2 {
+		t.Fatal(packs, err)
+	}
+	good := stamp(t, r.open(t, nil), false)
+	want(t, good)
+	for _, p := range packs {
+		b := readFile(t, p)
+		if err := os.Chmod(p, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(b); i += 7 {
+			bad := []byte(b)
+			bad[i] ^= 0x15
+			if err := os.WriteFile(p, bad, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			ws, err := gitbase.Open(context.Background(), r.dir, snapshot.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := ws.Stamp(context.Background(), snapshot.StampOptions{})
+			if err == nil && s.Baseline != good.Baseline {
+				t.Fatalf("%s, byte %d: a wrong baseline: %v", p, i, paths(s))
+			}
+			ws.Close()
+		}
+		if err := os.WriteFile(p, []byte(b), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -7,8 +7,7 @@
 // bounded: a split index is read by the git program, with a cleaned
 // environment and nothing configurable left on.
 //
-// It is the only importer of go-git, and only of its storage and format
-// packages.
+// It is the only importer of go-git, and only of its format packages.
 package gitbase
 
 import (
@@ -326,8 +325,8 @@ func (r *Repo) load(ctx context.Context) (*env, error) {
 // still the same commit, else from the commit.
 func (r *Repo) resolveTree(e *env) (err error) {
 	if e.head.Commit == "" {
-		e.headTree = emptyTreeID
-		return nil
+		e.headTree, err = parseOID(emptyTree)
+		return err
 	}
 	r.mu.Lock()
 	memo := r.cache.Memo()

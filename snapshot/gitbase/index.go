@@ -511,14 +511,6 @@ func (t *table) fileAt(d *dirNode, name string) int32 {
 	return -1
 }
 
-// kid finds the sub-directory of a name in d, -1 when there is none.
-func (t *table) kid(d *dirNode, name string) int32 {
-	if i := t.kidAt(d, name); i >= 0 {
-		return t.kids[i]
-	}
-	return -1
-}
-
 // kidAt finds the place in kids of a name in d, -1 when there is none. The
 // order of kids is that of their names with a slash behind.
 func (t *table) kidAt(d *dirNode, name string) int32 {

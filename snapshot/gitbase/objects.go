@@ -2,98 +2,237 @@ package gitbase
 
 import (
 	"bytes"
+	"crypto/sha1"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 
-	"github.com/go-git/go-billy/v5/osfs"
-	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/cache"
-	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/go-git/go-git/v5/plumbing/format/objfile"
 )
 
-// objects reads git objects through go-git's storage. The storage is opened at
-// the first object: a warm stamp reads none. Safe for concurrent use (go-git's
-// storage is not, hence the lock).
+// objects reads git objects: loose, packed, and those of alternates. Nothing is
+// opened before the first object is asked for: a warm stamp reads none. Safe
+// for concurrent use.
 //
-// Only go-git's storage and format packages are linked in. Its object package
-// and its top package cost start-up time of every command (key rings, ssh),
-// and all that is needed of a commit is its first line.
+// Of go-git only the formats of loose objects and deltas are used. Its storage
+// would do the rest, at the price of a configuration parser, gob and regular
+// expressions that every start of every command pays for, and of loading pack
+// indexes whole; its object package brings key rings and ssh on top.
 type objects struct {
 	common string
 
-	mu sync.Mutex
-	st *filesystem.ObjectStorage
+	mu    sync.Mutex
+	dirs  []string
+	packs []*pack
+	ready bool
 }
 
-// maxTree bounds a commit or tree object that is read into memory.
-const maxTree = 256 << 20
+// Limits: a tree or commit held in memory; alternates of alternates, as git.
+const (
+	maxTree       = 256 << 20
+	maxAlternates = 5
+)
 
-func (o *objects) open() *filesystem.ObjectStorage {
-	if o.st == nil {
-		s := filesystem.NewStorageWithOptions(osfs.New(o.common), cache.NewObjectLRU(4*cache.MiByte), filesystem.Options{
-			AlternatesFS: osfs.New("/", osfs.WithBoundOS()),
-		})
-		o.st = &s.ObjectStorage
+var errNoObject = errors.New("object is not in the repository")
+
+// open lists object directories and packs.
+func (o *objects) open() error {
+	if o.ready {
+		return nil
 	}
-	return o.st
+	o.dirs = nil
+	if err := o.alternates(filepath.Join(o.common, "objects"), 0); err != nil {
+		return err
+	}
+	for _, d := range o.dirs {
+		list, err := os.ReadDir(filepath.Join(d, "pack"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, e := range list {
+			name, ok := strings.CutSuffix(e.Name(), ".idx")
+			if !ok {
+				continue
+			}
+			p, err := openPack(filepath.Join(d, "pack", name))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // an index without its pack, or a repack under way
+			}
+			if err != nil {
+				return err
+			}
+			o.packs = append(o.packs, p)
+		}
+	}
+	o.ready = true
+	return nil
 }
 
-// read returns the content of a commit or tree.
-func (o *objects) read(t plumbing.ObjectType, id oid) ([]byte, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	obj, err := o.open().EncodedObject(t, plumbing.Hash(id))
-	if errors.Is(err, plumbing.ErrObjectNotFound) {
-		// A repack may have moved it since the packs were listed.
-		o.st.Reindex()
-		obj, err = o.st.EncodedObject(t, plumbing.Hash(id))
+func (o *objects) alternates(dir string, depth int) error {
+	for _, d := range o.dirs {
+		if d == dir {
+			return nil
+		}
+	}
+	o.dirs = append(o.dirs, dir)
+	b, err := readSmall(filepath.Join(dir, "info", "alternates"), maxRules)
+	if errors.Is(err, fs.ErrNotExist) || depth >= maxAlternates {
+		return nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s %s: %w", t, id, err)
+		return err
 	}
-	if obj.Size() > maxTree {
-		return nil, fmt.Errorf("read %s %s: %d bytes is too large", t, id, obj.Size())
+	for line := range strings.SplitSeq(string(b), "\n") {
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if line[0] == '"' {
+			if u, err := strconv.Unquote(line); err == nil {
+				line = u
+			}
+		}
+		if !filepath.IsAbs(line) {
+			line = filepath.Join(dir, line)
+		}
+		if fi, err := os.Stat(line); err != nil || !fi.IsDir() {
+			continue // as git: an alternate that is gone is passed over
+		}
+		if err := o.alternates(filepath.Clean(line), depth+1); err != nil {
+			return err
+		}
 	}
-	r, err := obj.Reader()
-	if err != nil {
-		return nil, fmt.Errorf("read %s %s: %w", t, id, err)
-	}
-	defer r.Close()
-	b := bytes.NewBuffer(make([]byte, 0, obj.Size()+bytes.MinRead))
-	if _, err := b.ReadFrom(r); err != nil {
-		return nil, fmt.Errorf("read %s %s: %w", t, id, err)
-	}
-	return b.Bytes(), nil
-}
-
-// blob calls f with a reader of the blob's content.
-func (o *objects) blob(id oid, f func(size int64, r io.Reader) error) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	obj, err := o.open().EncodedObject(plumbing.BlobObject, plumbing.Hash(id))
-	if err != nil {
-		return fmt.Errorf("read blob %s: %w", id, err)
-	}
-	r, err := obj.Reader()
-	if err != nil {
-		return fmt.Errorf("read blob %s: %w", id, err)
-	}
-	defer r.Close()
-	return f(obj.Size(), r)
+	return nil
 }
 
 func (o *objects) close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.st == nil {
+	return o.forget()
+}
+
+func (o *objects) forget() error {
+	var errs []error
+	for _, p := range o.packs {
+		errs = append(errs, p.close())
+	}
+	o.packs, o.ready = nil, false
+	return errors.Join(errs...)
+}
+
+// with finds the object and calls f once, with a reader of its content.
+func (o *objects) with(id oid, f func(typ string, size int64, r io.Reader) error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for try := range 2 {
+		if err := o.open(); err != nil {
+			return fmt.Errorf("read object %s: %w", id, err)
+		}
+		err := o.locate(id, f)
+		if try == 0 && errors.Is(err, errNoObject) {
+			// A repack may have moved it since the packs were listed.
+			if err := o.forget(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read object %s: %w", id, err)
+		}
 		return nil
 	}
-	err := o.st.Close()
-	o.st = nil
-	return err
+	return nil
+}
+
+func (o *objects) locate(id oid, f func(typ string, size int64, r io.Reader) error) error {
+	for _, p := range o.packs {
+		at, err := p.find(id)
+		if err != nil {
+			return err
+		}
+		if at == 0 {
+			continue
+		}
+		h, err := p.header(at)
+		if err != nil {
+			return err
+		}
+		if h.typ == packBlob { // may be large: streamed
+			r, err := p.inflate(h)
+			if err != nil {
+				return err
+			}
+			return errors.Join(f("blob", h.size, r), r.Close())
+		}
+		typ, b, err := p.whole(at)
+		if err != nil {
+			return err
+		}
+		names := map[int]string{packCommit: "commit", packTree: "tree", packBlob: "blob"}
+		return f(names[typ], int64(len(b)), bytes.NewReader(b))
+	}
+	hx := id.String()
+	for _, d := range o.dirs {
+		file, err := os.Open(filepath.Join(d, hx[:2], hx[2:]))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		r, err := objfile.NewReader(file)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		typ, size, err := r.Header()
+		if err != nil {
+			return err
+		}
+		return f(typ.String(), size, r)
+	}
+	return errNoObject
+}
+
+// read returns the content of a commit or tree, checked against its id.
+func (o *objects) read(want string, id oid) (b []byte, err error) {
+	err = o.with(id, func(typ string, size int64, r io.Reader) error {
+		if typ != want {
+			return fmt.Errorf("it is a %s, not a %s", typ, want)
+		}
+		if size > maxTree {
+			return fmt.Errorf("%d bytes is too large", size)
+		}
+		b = make([]byte, size)
+		if _, err := io.ReadFull(r, b); err != nil {
+			return err
+		}
+		h := sha1.New()
+		fmt.Fprintf(h, "%s %d\x00", typ, size)
+		h.Write(b)
+		if !bytes.Equal(h.Sum(nil), id[:]) {
+			return errors.New("its content does not hash to its name")
+		}
+		return nil
+	})
+	return b, err
+}
+
+// blob calls f with a reader of the blob's content.
+func (o *objects) blob(id oid, f func(size int64, r io.Reader) error) error {
+	return o.with(id, func(typ string, size int64, r io.Reader) error {
+		if typ != "blob" {
+			return fmt.Errorf("it is a %s, not a blob", typ)
+		}
+		return f(size, r)
+	})
 }
 
 // treeOf reads the id of a commit's tree from the commit's first line.
@@ -102,7 +241,7 @@ func (o *objects) treeOf(commit string) (oid, error) {
 	if err != nil {
 		return id, err
 	}
-	b, err := o.read(plumbing.CommitObject, id)
+	b, err := o.read("commit", id)
 	if err != nil {
 		return oid{}, err
 	}
@@ -122,18 +261,17 @@ func parseOID(s string) (id oid, err error) {
 	return id, nil
 }
 
-// emptyTree is the id of the tree without entries, known to git without being
-// stored.
-var emptyTreeID = oid{0x4b, 0x82, 0x5d, 0xc6, 0x42, 0xcb, 0x6e, 0xb9, 0xa0, 0x60,
-	0xe5, 0x4b, 0xf8, 0xd6, 0x92, 0x88, 0xfb, 0xee, 0x49, 0x04}
+// emptyTree is the id of the tree without entries, which git knows without
+// storing it.
+const emptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 // tree calls f for every entry of the tree id, in its order. Modes are git's
 // canonical ones.
 func (o *objects) tree(id oid, f func(name string, te treeEntry) error) error {
-	if id == emptyTreeID {
+	if id.String() == emptyTree {
 		return nil
 	}
-	b, err := o.read(plumbing.TreeObject, id)
+	b, err := o.read("tree", id)
 	if err != nil {
 		return err
 	}
@@ -152,7 +290,7 @@ func (o *objects) tree(id oid, f func(name string, te treeEntry) error) error {
 		te := treeEntry{mode: canonicalMode(m)}
 		copy(te.id[:], b[z+1:])
 		name := string(b[sp+1 : z])
-		if err := checkName(name); err != nil || bytes.IndexByte(b[sp+1:z], '/') >= 0 {
+		if err := checkName(name); err != nil || strings.IndexByte(name, '/') >= 0 {
 			return fmt.Errorf("read tree %s: bad name %.200q", id, name)
 		}
 		if err := f(name, te); err != nil {
