@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,19 +40,68 @@ func (e *DecodeError) Error() string {
 // "min1" for integers, "unit" for numbers from 0 to 1, "unique" for arrays,
 // "object" for free data, "true" for booleans that are never false, "nullable" for pointers that take null, "in=a|b" for words.
 func Decode(v canon.Value, into any) error {
-	d := decoder{}
-	d.value(v, reflect.ValueOf(into).Elem(), "$", "")
+	d := decoder{shapes: map[reflect.Type][]field{}}
+	d.value(v, reflect.ValueOf(into).Elem(), "")
 	if len(d.problems) > 0 {
 		return &DecodeError{d.problems}
 	}
 	return nil
 }
 
-type decoder struct{ problems []Problem }
+type decoder struct {
+	problems []Problem
+	at       trail
+	shapes   map[reflect.Type][]field
+}
 
-func (d *decoder) add(path, reason string, a ...any) {
+// trail is the way to the value in hand. It is spelled only for a problem.
+type trail []step
+
+// step goes to a member, or to an element where index is not -1.
+type step struct {
+	key   string
+	index int
+}
+
+func (t *trail) key(k string) { *t = append(*t, step{k, -1}) }
+func (t *trail) index(i int)  { *t = append(*t, step{"", i}) }
+func (t *trail) back()        { *t = (*t)[:len(*t)-1] }
+
+func (t trail) String() string {
+	p := "$"
+	for _, s := range t {
+		if s.index >= 0 {
+			p += canon.IndexStep(s.index)
+		} else {
+			p += canon.KeyStep(s.key)
+		}
+	}
+	return p
+}
+
+// field is one member of a message type.
+type field struct {
+	name     string
+	optional bool
+	rule     string
+}
+
+func (d *decoder) shape(t reflect.Type) []field {
+	fields, ok := d.shapes[t]
+	if !ok {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			fields = append(fields, field{name, options != "", f.Tag.Get("wire")})
+		}
+		d.shapes[t] = fields
+	}
+	return fields
+}
+
+func (d *decoder) add(reason string, a ...any) {
 	if len(d.problems) < maxProblems {
-		d.problems = append(d.problems, Problem{path, fmt.Sprintf(reason, a...)})
+		d.problems = append(d.problems, Problem{d.at.String(), fmt.Sprintf(reason, a...)})
 	}
 }
 
@@ -62,82 +112,85 @@ var (
 	valueCheckType = reflect.TypeFor[valueChecker]()
 )
 
-func (d *decoder) value(v canon.Value, into reflect.Value, path, rule string) {
+func (d *decoder) value(v canon.Value, into reflect.Value, rule string) {
 	before := len(d.problems)
 	switch t := into.Type(); {
 	case t == valueType:
 		if rule == "object" && v.Kind() != canon.Object {
-			d.add(path, "object expected, not %s", v.Kind())
+			d.add("object expected, not %s", v.Kind())
 			return
 		}
-		into.Set(reflect.ValueOf(v))
+		*into.Addr().Interface().(*canon.Value) = v
 		return
 	case t.Kind() == reflect.Pointer:
 		if v.Kind() == canon.Null && rule == "nullable" {
 			return
 		}
 		into.Set(reflect.New(t.Elem()))
-		d.value(v, into.Elem(), path, rule)
+		d.value(v, into.Elem(), rule)
 		return
 	case t.Kind() == reflect.Struct:
-		d.object(v, into, path)
+		d.object(v, into)
 	case t.Kind() == reflect.Slice:
-		d.array(v, into, path, rule)
+		d.array(v, into, rule)
 	case t.Kind() == reflect.String:
-		d.text(v, into, path, rule)
+		d.text(v, into, rule)
 	case t.Kind() == reflect.Bool:
 		if v.Kind() != canon.Bool {
-			d.add(path, "boolean expected, not %s", v.Kind())
+			d.add("boolean expected, not %s", v.Kind())
 			return
 		}
 		if rule == "true" && !v.Truth() {
-			d.add(path, "true expected")
+			d.add("true expected")
 		}
 		into.SetBool(v.Truth())
 	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
-		d.integer(v, into, path, rule)
+		d.integer(v, into, rule)
 	case t.Kind() == reflect.Float64:
 		f, ok := v.Float()
 		if !ok {
-			d.add(path, "number expected, not %s", v.Kind())
+			d.add("number expected, not %s", v.Kind())
 		} else if rule == "unit" && !(f >= 0 && f <= 1) {
-			d.add(path, "number outside 0 to 1")
+			d.add("number outside 0 to 1")
 		}
 		into.SetFloat(f)
 	default:
-		d.add(path, "cannot decode into %s", t)
+		d.add("cannot decode into %s", t)
 	}
-	if len(d.problems) == before && into.Type().Implements(checkType) {
-		if err := into.Interface().(checker).Check(); err != nil {
-			d.add(path, "%s", err)
+	if len(d.problems) > before {
+		return
+	}
+	if into.Type().Implements(checkType) {
+		if err := into.Addr().Interface().(checker).Check(); err != nil {
+			d.add("%s", err)
 		}
 	}
 	if len(d.problems) == before && into.Type().Implements(valueCheckType) {
-		if err := into.Interface().(valueChecker).CheckValue(v); err != nil {
-			d.add(path, "%s", err)
+		if err := into.Addr().Interface().(valueChecker).CheckValue(v); err != nil {
+			d.add("%s", err)
 		}
 	}
 }
 
-func (d *decoder) integer(v canon.Value, into reflect.Value, path, rule string) {
+func (d *decoder) integer(v canon.Value, into reflect.Value, rule string) {
 	n, ok := v.Int()
 	switch {
 	case v.Kind() != canon.Number:
-		d.add(path, "integer expected, not %s", v.Kind())
+		d.add("integer expected, not %s", v.Kind())
 	case !ok:
-		d.add(path, "%.40q is no plain integer in range", v.Str())
+		d.add("%.40q is no plain integer in range", v.Str())
 	case rule == "min0" && n < 0, rule == "min1" && n < 1:
-		d.add(path, "integer %d is too small", n)
+		d.add("integer %d is too small", n)
 	case into.OverflowInt(n):
-		d.add(path, "integer %d is too large", n)
+		d.add("integer %d is too large", n)
 	default:
 		into.SetInt(n)
 	}
 }
 
-func (d *decoder) text(v canon.Value, into reflect.Value, path, rule string) {
+func (d *decoder) text(v canon.Value, into reflect.Value, rule string) {
 	if v.Kind() != canon.String {
-		d.add(path, "string expected, not %s", v.Kind())
+		d.add("string expected, not %s", v.Kind())
 		return
 	}
 	s := v.Str()
@@ -145,21 +198,21 @@ func (d *decoder) text(v canon.Value, into reflect.Value, path, rule string) {
 	words, isEnum := strings.CutPrefix(rule, "in=")
 	switch {
 	case rule == "nonempty" && s == "":
-		d.add(path, "empty string")
+		d.add("empty string")
 	case rule == "time":
 		if _, err := time.Parse(time.RFC3339Nano, s); err != nil {
-			d.add(path, "%.60q is no RFC 3339 time", s)
+			d.add("%.60q is no RFC 3339 time", s)
 		}
 	case isEnum:
 		if err := oneOf(s, strings.Split(words, "|")...); err != nil {
-			d.add(path, "%s", err)
+			d.add("%s", err)
 		}
 	}
 }
 
-func (d *decoder) array(v canon.Value, into reflect.Value, path, rule string) {
+func (d *decoder) array(v canon.Value, into reflect.Value, rule string) {
 	if v.Kind() != canon.Array {
-		d.add(path, "array expected, not %s", v.Kind())
+		d.add("array expected, not %s", v.Kind())
 		return
 	}
 	out := reflect.MakeSlice(into.Type(), v.Len(), v.Len())
@@ -171,54 +224,48 @@ func (d *decoder) array(v canon.Value, into reflect.Value, path, rule string) {
 		if len(d.problems) >= maxProblems {
 			return
 		}
-		at := path + canon.IndexStep(i)
+		d.at.index(i)
 		if seen != nil {
 			k := string(e.Bytes())
 			if j, dup := seen[k]; dup {
-				d.add(at, "same as element %d", j)
+				d.add("same as element %d", j)
 			}
 			seen[k] = i
 		}
-		d.value(e, out.Index(i), at, "")
+		d.value(e, out.Index(i), "")
+		d.at.back()
 	}
 	into.Set(out)
 }
 
-func (d *decoder) object(v canon.Value, into reflect.Value, path string) {
+func (d *decoder) object(v canon.Value, into reflect.Value) {
 	if v.Kind() != canon.Object {
-		d.add(path, "object expected, not %s", v.Kind())
+		d.add("object expected, not %s", v.Kind())
 		return
 	}
-	t := into.Type()
+	fields := d.shape(into.Type())
 	known := 0
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		m, ok := v.Get(name)
+	for i, f := range fields {
+		m, ok := v.Get(f.name)
 		if !ok {
-			if options == "" {
-				d.add(path, "member %s is missing", name)
+			if !f.optional {
+				d.add("member %s is missing", f.name)
 			}
 			continue
 		}
 		known++
-		d.value(m, into.Field(i), path+canon.KeyStep(name), f.Tag.Get("wire"))
+		d.at.key(f.name)
+		d.value(m, into.Field(i), f.rule)
+		d.at.back()
 	}
 	if known == v.Len() {
 		return
 	}
 	for k := range v.Members() {
-		if !hasField(t, k) {
-			d.add(path+canon.KeyStep(k), "unknown member")
+		if !slices.ContainsFunc(fields, func(f field) bool { return f.name == k }) {
+			d.at.key(k)
+			d.add("unknown member")
+			d.at.back()
 		}
 	}
-}
-
-func hasField(t reflect.Type, key string) bool {
-	for i := range t.NumField() {
-		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name == key {
-			return true
-		}
-	}
-	return false
 }

@@ -16,28 +16,30 @@ type Forbidden struct {
 // host, and keys that carry something to execute. It looks at keys only:
 // values may say anything. Every one is listed.
 func ScanForbidden(v canon.Value) []Forbidden {
-	var out []Forbidden
-	scan(v, "$", &out)
-	return out
+	var s scanner
+	s.scan(v)
+	return s.found
 }
 
-func scan(v canon.Value, path string, out *[]Forbidden) {
-	switch v.Kind() {
-	case canon.Array:
-		for i, e := range v.Elements() {
-			if e.Len() > 0 { // the path is built only where something can be below it
-				scan(e, path+canon.IndexStep(i), out)
-			}
-		}
-	case canon.Object:
-		for k, m := range v.Members() {
+type scanner struct {
+	at    trail
+	found []Forbidden
+}
+
+func (s *scanner) scan(v canon.Value) {
+	object := v.Kind() == canon.Object
+	for i := range v.Len() {
+		if object {
+			k := v.Key(i)
+			s.at.key(k)
 			if c := forbidden(k); c != "" {
-				*out = append(*out, Forbidden{k, path + canon.KeyStep(k), c})
+				s.found = append(s.found, Forbidden{k, s.at.String(), c})
 			}
-			if m.Len() > 0 {
-				scan(m, path+canon.KeyStep(k), out)
-			}
+		} else {
+			s.at.index(i)
 		}
+		s.scan(v.At(i))
+		s.at.back()
 	}
 }
 
