@@ -202,6 +202,8 @@ func verdict(s *Spec, r report, marker string, namespaces bool) Boundary {
 			doubts = append(doubts, fmt.Sprintf("%.200q was only judged by its permissions", t.Path))
 		case t.Lands == "" && a.Missing, t.Lands == "" && !a.Created && unix.Errno(a.Errno) == unix.EROFS:
 			denied++
+		case t.Lands == "" && a.Created && a.Mount == "declared":
+			landed++ // in a private mount that happens to have the name; the live one was looked at above
 		case t.Lands != "" && a.Created && holds(filepath.Join(t.Lands, marker), marker):
 			landed++
 		default:

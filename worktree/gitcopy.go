@@ -5,17 +5,19 @@ package worktree
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
 // copyGit gives a copied tree a repository of its own at tree/.git: everything
 // of the user's but the objects, which are borrowed by an alternates file. git
 // writes new objects, packs and prunes in its own store only; nothing it does
-// there reaches the user's. A linked work tree becomes an ordinary repository:
+// there changes a byte of the user's; where nothing keeps the check from writing
+// it may renew the time of an object that it would have written again, as git
+// does with every store it borrows from. A linked work tree becomes an ordinary repository:
 // the common directory's files, then the work tree's own over them.
 func copyGit(ctx context.Context, sp *Spec, tree string, lend func(store string) string) ([]string, error) {
 	dst := filepath.Join(tree, ".git")
@@ -141,10 +143,14 @@ func ownOver(ctx context.Context, gitDir, dst string) error {
 	return removeTree(filepath.Dir(tmp), filepath.Base(tmp))
 }
 
+// coreKey matches a line that says where the work tree is, or that there is none.
+// A section and its first key may share a line.
+var coreKey = regexp.MustCompile(`(?i)^(\s*(?:\[\s*core\s*\])?\s*)(bare|worktree)\s*(=.*)?$`)
+
 // adjustConfig makes sure that git takes the directory above for its work tree:
 // a bare or separate repository's configuration may name another one, and an
-// absolute name would lead a check's git to the live tree. The last value wins,
-// and a relative one is right wherever the copy is seen.
+// absolute name would lead a check's git to the live tree. The relative one is
+// right wherever the copy is seen.
 func adjustConfig(gitDir string) error {
 	for _, name := range []string{"config", "config.worktree"} {
 		p := filepath.Join(gitDir, name)
@@ -155,16 +161,28 @@ func adjustConfig(gitDir string) error {
 		if err != nil {
 			return err
 		}
-		low := strings.ToLower(string(b))
-		if !strings.Contains(low, "worktree") && !strings.Contains(low, "bare") {
+		var out strings.Builder
+		core := false
+		for line := range strings.Lines(string(b)) {
+			if t := strings.TrimSpace(line); strings.HasPrefix(t, "[") {
+				head, _, _ := strings.Cut(t, "]")
+				core = strings.EqualFold(strings.TrimSpace(head[1:]), "core")
+			}
+			m := coreKey.FindStringSubmatch(strings.TrimRight(line, "\r\n"))
+			switch {
+			case !core || m == nil:
+				out.WriteString(line)
+			case strings.EqualFold(m[2], "bare"):
+				out.WriteString(m[1] + "bare = false\n")
+			default:
+				out.WriteString(m[1] + "worktree = ..\n")
+			}
+		}
+		if out.String() == string(b) {
 			continue
 		}
-		f, err := os.OpenFile(p, os.O_WRONLY|os.O_APPEND, 0)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(f, "\n[core]\n\tbare = false\n\tworktree = ..\n")
-		if err := errors.Join(err, f.Close()); err != nil {
+		// The file is ours, a copy with one name.
+		if err := os.WriteFile(p, []byte(out.String()), 0o666); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
-	"syscall"
 
 	"github.com/aspengine/asp/snapshot"
 	"golang.org/x/sys/unix"
@@ -113,10 +112,11 @@ func (l *layout) writesAt(p string) bool {
 
 // emptied tells whether every live name in d is removed.
 func (l *layout) emptied(d string, removed map[string]bool) (bool, error) {
-	names, err := os.ReadDir(filepath.Join(l.root, d))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+	st, err := lstatBeneath(l.root, d)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return false, nil
 	}
+	names, err := os.ReadDir(filepath.Join(l.root, d))
 	if err != nil {
 		return false, fmt.Errorf("lay out candidate: %w", err)
 	}
@@ -136,8 +136,7 @@ func (l *layout) permOf(e snapshot.Effect) uint32 {
 			return p & 0o7777
 		}
 	}
-	var st unix.Stat_t
-	err := unix.Lstat(filepath.Join(l.root, e.Path.String()), &st)
+	st, err := lstatBeneath(l.root, e.Path.String())
 	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		if e.Mode == snapshot.ModeExecutable {
 			return 0o777 &^ l.umask
@@ -193,10 +192,35 @@ func (l *layout) chown(f *os.File, rel string) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	var st unix.Stat_t
-	if unix.Lstat(filepath.Join(l.root, rel), &st) == nil {
+	if st, err := lstatBeneath(l.root, rel); err == nil {
 		_ = f.Chown(int(st.Uid), int(st.Gid))
 	}
+}
+
+// lstatBeneath describes root/rel. A name behind a link or a file is not there:
+// what the link leads to is not what the plan will put at that path.
+func lstatBeneath(root, rel string) (unix.Stat_t, error) {
+	var st unix.Stat_t
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return st, &fs.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat2(dir, rel, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err == unix.ELOOP || err == unix.ENOTDIR {
+		err = unix.ENOENT
+	}
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+		unix.Close(fd)
+	}
+	if err != nil {
+		return st, &fs.PathError{Op: "stat", Path: filepath.Join(root, rel), Err: err}
+	}
+	return st, nil
 }
 
 // umask reads the process's mask without changing it: to ask with umask(2) means

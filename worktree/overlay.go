@@ -37,11 +37,11 @@ func newLayer(scratch, name, lower string) (layer, error) {
 
 // likeLower gives upper/rel the mode, owner and times of lower/rel.
 func (l layer) likeLower(rel string) error {
-	var st unix.Stat_t
-	low, up := filepath.Join(l.lower, rel), filepath.Join(l.upper, rel)
-	if err := unix.Lstat(low, &st); err != nil {
-		return &fs.PathError{Op: "stat", Path: low, Err: err}
+	st, err := lstatBeneath(l.lower, rel)
+	if err != nil {
+		return err
 	}
+	up := filepath.Join(l.upper, rel)
 	if os.Geteuid() == 0 {
 		_ = unix.Lchown(up, int(st.Uid), int(st.Gid))
 	}
@@ -72,15 +72,15 @@ func (l layer) mkdirs(rel string, lo *layout) error {
 	if err := l.writable(filepath.Dir(rel), func() error { return os.Mkdir(up, 0o700) }); err != nil {
 		return err
 	}
-	st, err := os.Lstat(filepath.Join(l.lower, rel))
+	st, err := lstatBeneath(l.lower, rel)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+	case errors.Is(err, fs.ErrNotExist):
 		return os.Chmod(up, fs.FileMode(0o777&^lo.umask))
 	case err != nil:
 		return err
-	case st.Mode()&fs.ModeSymlink != 0 && !lo.gone[rel]:
+	case st.Mode&unix.S_IFMT == unix.S_IFLNK && !lo.gone[rel]:
 		return fmt.Errorf("make directory %.200q: the live tree has a link there", rel)
-	case !st.IsDir():
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return os.Chmod(up, fs.FileMode(0o777&^lo.umask)) // a directory hides a lower file by itself
 	}
 	return l.likeLower(rel)
@@ -89,7 +89,7 @@ func (l layer) mkdirs(rel string, lo *layout) error {
 // hide makes the live name rel absent, if it is there or always: then it stays
 // absent when it comes up later.
 func (l layer) hide(rel string, lo *layout, always bool) error {
-	if _, err := os.Lstat(filepath.Join(l.lower, rel)); !always && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)) {
+	if _, err := lstatBeneath(l.lower, rel); !always && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err := l.mkdirs(filepath.Dir(rel), lo); err != nil {

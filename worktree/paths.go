@@ -1,6 +1,9 @@
 package worktree
 
-import "strings"
+import (
+	"os"
+	"strings"
+)
 
 // within tells whether p is dir or lies below it; both absolute and clean.
 func within(p, dir string) bool {
@@ -11,7 +14,7 @@ func within(p, dir string) bool {
 // no mount that shows it again.
 func (c *Candidate) hidden(p string) bool {
 	hid, shown := -1, -1
-	for _, h := range c.hide {
+	for _, h := range append([]string{"/dev", "/proc"}, c.hide...) { // the sandbox has its own of these two
 		if within(p, h) {
 			hid = max(hid, len(h))
 		}
@@ -31,4 +34,9 @@ func (s *Spec) common() string {
 		return s.CommonDir
 	}
 	return s.GitDir
+}
+
+func exists(p string) bool {
+	_, err := os.Stat(p)
+	return err == nil
 }

@@ -125,7 +125,7 @@ func (c *Candidate) Sandbox(expose []string) sandbox.Spec {
 		Protect: append([]sandbox.Protect(nil), c.protect...),
 	}
 	for _, e := range expose {
-		if len(c.mounts) > 0 && c.hidden(e) {
+		if len(c.mounts) > 0 && c.hidden(e) && exists(e) {
 			s.Mounts = append(s.Mounts, sandbox.Mount{Kind: sandbox.MountBindRO, Target: e, Source: e})
 		}
 	}
