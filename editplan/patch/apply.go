@@ -51,9 +51,9 @@ type Outcome struct {
 	Failures []HunkFailure
 }
 
-// maxCompares bounds the lines that the search for a hunk's place may look at
-// in one file; it is only ever reached by input made for it.
-const maxCompares = 20_000_000
+// maxWork bounds the search for the places of the hunks of one file: places
+// looked at, and every 64 bytes compared. Only input made for it gets there.
+const maxWork = 20_000_000
 
 // Apply makes the new content of a file from the old. It tries every hunk even
 // after one failed, so that all failures are listed. It does not look at names
@@ -68,13 +68,15 @@ func Apply(fp *FilePatch, old []byte, o Options) Outcome {
 		}
 		return Outcome{New: old}
 	}
-	im := newImage(old, maxCompares)
+	im := newImage(old, maxWork)
 	zero := o.ZeroContext || statesLines(fp)
 	var out Outcome
+	var scratch []byte
 	drift := 0 // by which hunks that failed would have moved the later ones
 	for i := range fp.Hunks {
 		h := &fp.Hunks[i]
-		c := split(h)
+		c := split(h, scratch)
+		scratch = c.pre.b
 		rep, ok := im.find(h, c, -drift, zero && h.bare(), o.Fuzz)
 		if !ok {
 			f := im.explain(h, c, -drift)
@@ -109,15 +111,39 @@ func statesLines(fp *FilePatch) bool {
 	return false
 }
 
-// content is a hunk taken apart.
-type content struct {
-	pre, post [][]byte
+// text is some lines as one piece. Only the last may lack its LF in a patch
+// that makes sense; one that does not matches nothing, since the count of lines
+// and the bytes cannot both be those of a file.
+type text struct {
+	b []byte
+	n int // lines
 }
 
+func (t *text) add(line []byte) {
+	t.b = append(t.b, line...)
+	t.n++
+}
+
+// cutFirst and cutLast take a line off.
+func (t *text) cutFirst() {
+	if i := bytes.IndexByte(t.b, '\n'); i >= 0 {
+		t.b, t.n = t.b[i+1:], t.n-1
+	}
+}
+
+func (t *text) cutLast() {
+	i := bytes.LastIndexByte(bytes.TrimSuffix(t.b, []byte{'\n'}), '\n')
+	t.b, t.n = t.b[:i+1], t.n-1
+}
+
+// content is a hunk taken apart. It holds lines as whole pieces and not one by
+// one: a patch of many short lines would cost many times its size.
+type content struct{ pre, post text }
+
 // split reads the lines of a hunk. Body was checked by Parse; a body that was
-// not is read as far as it makes sense.
-func split(h *Hunk) content {
-	var c content
+// not is read as far as it makes sense. scratch is used for what comes before.
+func split(h *Hunk, scratch []byte) content {
+	c := content{pre: text{b: scratch[:0]}}
 	for b := h.Body; len(b) > 0; {
 		n := bytes.IndexByte(b, '\n') + 1
 		if n == 0 {
@@ -125,23 +151,24 @@ func split(h *Hunk) content {
 		}
 		line := b[:n]
 		b = b[n:]
-		text := line[1:]
+		body := line[1:]
 		if line[0] == '\n' {
-			text = line
+			body = line
 		}
 		if len(b) > 0 && b[0] == '\\' {
-			text = bytes.TrimSuffix(text, []byte{'\n'})
+			body = bytes.TrimSuffix(body, []byte{'\n'})
 		}
 		switch line[0] {
 		case ' ', '\n':
-			if line[0] == '\n' && len(text) == 0 {
+			if line[0] == '\n' && len(body) == 0 {
 				continue
 			}
-			c.pre, c.post = append(c.pre, text), append(c.post, text)
+			c.pre.add(body)
+			c.post.add(body)
 		case '-':
-			c.pre = append(c.pre, text)
+			c.pre.add(body)
 		case '+':
-			c.post = append(c.post, text)
+			c.post.add(body)
 		}
 	}
 	return c
@@ -162,7 +189,7 @@ func (im *image) find(h *Hunk, c content, shift int, exact bool, fuzz int) (Hunk
 		if at < 0 || !im.matches(c.pre, at) {
 			return HunkReport{}, false
 		}
-		im.place(at, len(c.pre), c.post)
+		im.place(at, c.pre.n, c.post)
 		return HunkReport{At: at + 1}, true
 	}
 	// Context is missing at an end of a hunk only at that end of the file.
@@ -172,7 +199,7 @@ func (im *image) find(h *Hunk, c content, shift int, exact bool, fuzz int) (Hunk
 	keepLead, keepTrail := max(lead-fuzz, 0), max(trail-fuzz, 0)
 	for {
 		if p, ok := im.search(c.pre, at, begin, end); ok {
-			im.place(p, len(c.pre), c.post)
+			im.place(p, c.pre.n, c.post)
 			rep.At, rep.Offset = p+1, p-at
 			return rep, true
 		}
@@ -186,12 +213,14 @@ func (im *image) find(h *Hunk, c content, shift int, exact bool, fuzz int) (Hunk
 		// Both ends lose a line when they are equal, else the longer one.
 		first := lead > keepLead && (lead >= trail || trail == keepTrail)
 		if first {
-			c.pre, c.post = c.pre[1:], c.post[1:]
+			c.pre.cutFirst()
+			c.post.cutFirst()
 			lead--
 			at++
 		}
 		if trail > keepTrail && (trail > lead || !first) {
-			c.pre, c.post = c.pre[:len(c.pre)-1], c.post[:len(c.post)-1]
+			c.pre.cutLast()
+			c.post.cutLast()
 			trail--
 		}
 		rep.Fuzz = max(h.Leading-lead, h.Trailing-trail)
@@ -199,16 +228,16 @@ func (im *image) find(h *Hunk, c content, shift int, exact bool, fuzz int) (Hunk
 }
 
 // search looks for pre at the line at, then ever further away, first after it.
-func (im *image) search(pre [][]byte, at int, begin, end bool) (int, bool) {
+func (im *image) search(pre text, at int, begin, end bool) (int, bool) {
 	n := im.lines()
 	try := func(p int) bool {
-		return (!begin || p == 0) && (!end || p+len(pre) == n) && im.matches(pre, p)
+		return (!begin || p == 0) && (!end || p+pre.n == n) && im.matches(pre, p)
 	}
 	switch {
 	case begin:
 		return 0, try(0)
 	case end:
-		p := n - len(pre)
+		p := n - pre.n
 		return p, p >= 0 && try(p)
 	}
 	at = min(max(at, 0), n)
@@ -234,7 +263,14 @@ func (im *image) explain(h *Hunk, c content, shift int) HunkFailure {
 	if im.budget <= 0 {
 		f.Reason = "the search for the lines of the hunk was given up"
 	}
-	for i, want := range c.pre {
+	rest := c.pre.b
+	for i := range c.pre.n {
+		k := bytes.IndexByte(rest, '\n') + 1
+		if k == 0 {
+			k = len(rest)
+		}
+		want := rest[:k]
+		rest = rest[k:]
 		got, ok := im.line(at + i)
 		if ok && bytes.Equal(got, want) {
 			continue

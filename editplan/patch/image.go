@@ -14,7 +14,7 @@ type image struct {
 	base    []byte
 	starts  []int // of the lines of base, and its end
 	placed  []placement
-	budget  int // line comparisons left
+	budget  int // work left for searching
 	grown   int // lines that the placements add
 	outSize int
 }
@@ -23,10 +23,10 @@ type image struct {
 // the image.
 type placement struct {
 	lo, hi, at int
-	post       [][]byte
+	post       text
 }
 
-func (p placement) end() int { return p.at + len(p.post) }
+func (p placement) end() int { return p.at + p.post.n }
 
 func newImage(base []byte, budget int) *image {
 	im := &image{base: base, budget: budget, outSize: len(base)}
@@ -91,45 +91,46 @@ func (im *image) line(p int) ([]byte, bool) {
 		return im.old(im.index(p, next)), true
 	}
 	i := sort.Search(len(im.placed), func(i int) bool { return im.placed[i].end() > p })
-	return im.placed[i].post[p-im.placed[i].at], true
+	rest := im.placed[i].post.b
+	for range p - im.placed[i].at {
+		rest = rest[bytes.IndexByte(rest, '\n')+1:]
+	}
+	if n := bytes.IndexByte(rest, '\n') + 1; n > 0 {
+		rest = rest[:n]
+	}
+	return rest, true
 }
 
 // matches tells whether pre stands at line p, in lines that no hunk wrote.
-func (im *image) matches(pre [][]byte, p int) bool {
+func (im *image) matches(pre text, p int) bool {
 	im.budget--
 	next, ok := im.gap(p)
 	if !ok {
 		return false
 	}
-	i := im.index(p, next)
+	lo := im.index(p, next)
 	limit := im.oldLines()
 	if next < len(im.placed) {
 		limit = im.placed[next].lo
 	}
-	if i+len(pre) > limit {
+	hi := lo + pre.n
+	if hi > limit || im.starts[hi]-im.starts[lo] != len(pre.b) {
 		return false
 	}
-	for k, want := range pre {
-		if !bytes.Equal(im.old(i+k), want) {
-			return false
-		}
-		im.budget--
-	}
-	return true
+	im.budget -= len(pre.b) / 64
+	return bytes.Equal(im.base[im.starts[lo]:im.starts[hi]], pre.b)
 }
 
 // place replaces n lines at p, which matches has approved, by post.
-func (im *image) place(p, n int, post [][]byte) {
+func (im *image) place(p, n int, post text) {
 	next, _ := im.gap(p)
 	lo := im.index(p, next)
 	im.placed = slices.Insert(im.placed, next, placement{lo, lo + n, p, post})
 	for i := next + 1; i < len(im.placed); i++ {
-		im.placed[i].at += len(post) - n
+		im.placed[i].at += post.n - n
 	}
-	im.grown += len(post) - n
-	for _, l := range post {
-		im.outSize += len(l)
-	}
+	im.grown += post.n - n
+	im.outSize += len(post.b)
 }
 
 // bytes is the image as one piece.
@@ -138,9 +139,7 @@ func (im *image) bytes() []byte {
 	at := 0
 	for _, p := range im.placed {
 		out = append(out, im.base[im.starts[at]:im.starts[p.lo]]...)
-		for _, l := range p.post {
-			out = append(out, l...)
-		}
+		out = append(out, p.post.b...)
 		at = p.hi
 	}
 	return append(out, im.base[im.starts[at]:]...)

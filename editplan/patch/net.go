@@ -170,27 +170,56 @@ func (t *teller) write(n *node) {
 	t.set(n, now)
 }
 
+// maxDiffed is how much text TextEdits compares by lines; more, and what lies
+// between the common beginning and end is replaced as one.
+const maxDiffed = 16 << 20
+
 // TextEdits tells the difference between two texts as edits of whole lines, in
 // order and apart from each other. nil if there is no difference, if there was
 // nothing before, or if one of the two is not valid UTF-8 and edits have no
 // meaning.
 func TextEdits(old, new []byte) []editplan.TextEdit {
-	if len(old) == 0 || !utf8.Valid(old) || !utf8.Valid(new) {
+	if len(old) == 0 || bytes.Equal(old, new) || !utf8.Valid(old) || !utf8.Valid(new) {
 		return nil
 	}
-	a, b := linediff.Lines(old), linediff.Lines(new)
-	var out []editplan.TextEdit
+	lo, oldHi, newHi := middle(old, new)
 	pos := walker{text: old}
-	oldOff, newOff, i, j := 0, 0, 0, 0
+	if oldHi+newHi-2*lo > maxDiffed {
+		start := pos.to(lo)
+		return []editplan.TextEdit{{Start: start, End: pos.to(oldHi), NewText: string(new[lo:newHi])}}
+	}
+	a, b := linediff.Lines(old[lo:oldHi]), linediff.Lines(new[lo:newHi])
+	var out []editplan.TextEdit
+	oldOff, newOff, i, j := lo, lo, 0, 0
 	for _, c := range linediff.Diff(a, b) {
-		oldOff, i = oldOff+size(a[i:c.A0]), c.A0
-		newOff, j = newOff+size(b[j:c.B0]), c.B0
-		oldEnd, newEnd := oldOff+size(a[i:c.A1]), newOff+size(b[j:c.B1])
+		oldOff, newOff = oldOff+size(a[i:c.A0]), newOff+size(b[j:c.B0])
+		oldEnd, newEnd := oldOff+size(a[c.A0:c.A1]), newOff+size(b[c.B0:c.B1])
 		start := pos.to(oldOff)
 		out = append(out, editplan.TextEdit{Start: start, End: pos.to(oldEnd), NewText: string(new[newOff:newEnd])})
 		oldOff, newOff, i, j = oldEnd, newEnd, c.A1, c.B1
 	}
 	return out
+}
+
+// middle is what lies between the lines that two different texts have in common
+// at the beginning and at the end.
+func middle(a, b []byte) (lo, aHi, bHi int) {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	lo = bytes.LastIndexByte(a[:n], '\n') + 1
+	aHi, bHi = len(a), len(b)
+	for aHi > lo && bHi > lo && a[aHi-1] == b[bHi-1] {
+		aHi--
+		bHi--
+	}
+	// Forward again to the end of a line in both.
+	for aHi < len(a) && (aHi > lo && a[aHi-1] != '\n' || bHi > lo && b[bHi-1] != '\n') {
+		aHi++
+		bHi++
+	}
+	return lo, aHi, bHi
 }
 
 func size(lines [][]byte) int {

@@ -30,7 +30,8 @@ type RenderOptions struct {
 	Context int // lines around a change; 0 means 3
 	// Terminal makes the form for people: control characters and whatever else
 	// could deceive a terminal or its reader are spelled out, in content and in
-	// names, and binary content is only mentioned. It is no patch any more.
+	// names, and binary and very large content is only mentioned. It is no
+	// patch any more.
 	Terminal bool
 	// UTF8 makes a patch that is valid UTF-8, for carriers that can hold nothing
 	// else (JSON): content that is not goes in as a binary patch, byte for byte.
@@ -84,6 +85,12 @@ func (c Change) sides() Change {
 	return c
 }
 
+// maxShown is how much content is compared to be looked at. A patch for
+// programs has no such limit.
+const maxShown = 16 << 20
+
+func (c Change) large() bool { return len(c.Before)+len(c.After) > maxShown }
+
 // binary tells whether a change takes the form of a binary patch.
 func (r *renderer) binary(c Change) bool {
 	if r.o.UTF8 && !(utf8.Valid(c.Before) && utf8.Valid(c.After)) {
@@ -104,7 +111,7 @@ func (r *renderer) change(c Change) {
 	}
 	var a, b [][]byte
 	var diff []linediff.Change
-	if !same && !r.binary(c) {
+	if !same && !r.binary(c) && !(r.terminal && c.large()) {
 		a, b = linediff.Lines(c.Before), linediff.Lines(c.After)
 		diff = linediff.Diff(a, b)
 	}
@@ -119,7 +126,7 @@ func (r *renderer) change(c Change) {
 		r.head("new mode %o", c.NewMode)
 	}
 	if c.Kind == Rename || c.Kind == Copy {
-		r.head("similarity index %d%%", similarity(c, r.binary(c), a, diff))
+		r.head("similarity index %d%%", similarity(c, len(a) == 0, a, diff))
 		r.head("%s from %s", c.Kind, quote(c.Old))
 		r.head("%s to %s", c.Kind, quote(c.New))
 	}
@@ -130,6 +137,8 @@ func (r *renderer) change(c Change) {
 	case same:
 	case r.binary(c) && r.terminal:
 		r.head("binary content of %d bytes, was %d", len(c.After), len(c.Before))
+	case r.terminal && c.large():
+		r.head("content of %d bytes, was %d: too much to show", len(c.After), len(c.Before))
 	case r.binary(c):
 		r.out = append(r.out, "GIT binary patch\n"...)
 		r.out = appendLiteral(r.out, c.After)
@@ -175,11 +184,11 @@ func (r *renderer) index(c Change) {
 
 // similarity is how much of a file a rename or copy keeps, in percent; 100 only
 // if all.
-func similarity(c Change, binary bool, a [][]byte, diff []linediff.Change) int {
+func similarity(c Change, unknown bool, a [][]byte, diff []linediff.Change) int {
 	if bytes.Equal(c.Before, c.After) {
 		return 100
 	}
-	if binary {
+	if unknown {
 		return 0
 	}
 	kept := len(c.Before)

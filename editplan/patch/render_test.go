@@ -162,6 +162,28 @@ func TestRenderApplies(t *testing.T) {
 	})
 }
 
+// TestLarge: what is too large to be compared by lines is still right, and is
+// not shown.
+func TestLarge(t *testing.T) {
+	filler := strings.Repeat("a line of some length, again and again\n", 1<<18)
+	old := "same\n" + filler + "same\n"
+	new := "same\n" + strings.ToUpper(filler) + "same\n"
+	edits := patch.TextEdits([]byte(old), []byte(new))
+	if len(edits) != 1 {
+		t.Fatalf("%d edits", len(edits))
+	}
+	if got, err := editplan.Apply([]byte(old), edits); err != nil || string(got) != new {
+		t.Errorf("edits make something else: %v", err)
+	}
+	c := []patch.Change{{Kind: patch.Modify, Old: "f", Before: []byte(old), After: []byte(new)}}
+	if got := patch.Render(c, patch.RenderOptions{Terminal: true}); !strings.Contains(string(got), "too much to show") || len(got) > 200 {
+		t.Errorf("shown: %d bytes", len(got))
+	}
+	if got := patch.Stat(c, patch.RenderOptions{}); !strings.Contains(string(got), "large, ") {
+		t.Errorf("counted: %s", got)
+	}
+}
+
 // TestTextEdits: the edits of a difference make the difference.
 func TestTextEdits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -39,9 +39,12 @@ func Stat(changes []Change, o RenderOptions) []byte {
 			}
 		}
 		w := row{verb: c.Kind.String(), name: name}
-		if c.binary() {
+		switch {
+		case c.large():
+			w.count = fmt.Sprintf("large, %d => %d bytes", len(c.Before), len(c.After))
+		case c.binary():
 			w.count = fmt.Sprintf("binary, %d => %d bytes", len(c.Before), len(c.After))
-		} else {
+		default:
 			w.text = true
 			for _, d := range linediff.Diff(linediff.Lines(c.Before), linediff.Lines(c.After)) {
 				w.adds += d.B1 - d.B0
