@@ -150,6 +150,11 @@ type tx struct {
 // stored. After an answer that says applied, the change and its receipt are
 // durable as far as the receipt's guarantee says.
 func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
+	for _, n := range r.Checks {
+		if e.cfg.Command(n) == nil {
+			return nil, &UnknownCheckError{Name: n, Known: e.checkNames()}
+		}
+	}
 	t := &tx{e: e, r: r, started: e.now(), txid: "tx-" + home.Random(12)}
 	e.o.Step("waiting for the workspace")
 	lk, err := lock.Acquire(ctx, e.ws.LockDir(), e.state.Path(home.QueueFile))

@@ -238,4 +238,3 @@ func (e *env) verifyReceipts(ctx context.Context, eng *apply.Engine, asJSON bool
 	}
 	return nil
 }
-

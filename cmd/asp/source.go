@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/editplan"
@@ -76,8 +77,13 @@ func importSource(base snapshot.Baseline, what string) editplan.Source {
 // of the plan, so a patch that is applied, taken back and applied again would be
 // answered with the first outcome; who wants that uses `asp plan` and --plan.
 func unique(f editplan.File) editplan.File {
+	const short = 12 // digits of the digest; the random part makes it unique
 	v, _ := f.Proposal.Get("proposalId")
-	return apply.Named(f, v.Str()+":"+home.Random(6))
+	id := v.Str()
+	if i := strings.IndexByte(id, 0x3a); i > 0 && len(id) > i+1+short {
+		id = id[:i+1+short]
+	}
+	return apply.Named(f, id+"-"+home.Random(4))
 }
 
 func patchLoader(fs *pflag.FlagSet, data []byte) (apply.Loader, error) {
