@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -218,6 +219,12 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			if len(err.Error()) > 900 {
 				t.Fatalf("error text of %d bytes", len(err.Error()))
+			}
+			// What is JSON for the standard library is refused for one of our
+			// own reasons only.
+			stricter := []string{"duplicate key", "differ only in case", "lone surrogate", "invalid UTF-8", "nesting", "range of a double"}
+			if json.Valid(data) && !slices.ContainsFunc(stricter, func(r string) bool { return strings.Contains(err.Error(), r) }) {
+				t.Fatalf("refused %q: %v", data, err)
 			}
 			return
 		}
