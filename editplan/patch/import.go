@@ -190,6 +190,10 @@ func (im *importer) file(fp *FilePatch) error {
 	if fp.Guess && !src.now.Exists && !src.gone {
 		kind, src = Create, nil
 	}
+	if kind == Rename && src == dst {
+		im.refuse(refusal.UnsupportedOperation, src.path, "patch line %d renames the file to its own name", fp.Line)
+		return nil
+	}
 	var before Entry
 	if src != nil {
 		var ok bool
@@ -238,7 +242,7 @@ func (im *importer) file(fp *FilePatch) error {
 func (im *importer) record(kind Kind, src, dst *node, after Entry) {
 	// A name that was written while it waited to be taken away, as when two
 	// files trade places, keeps what was written.
-	if kind == Delete || kind == Rename && src != dst && !src.fresh {
+	if kind == Delete || kind == Rename && !src.fresh {
 		*src = node{path: src.path, was: src.was, gone: true}
 	}
 	if kind == Delete {
@@ -248,7 +252,7 @@ func (im *importer) record(kind Kind, src, dst *node, after Entry) {
 	if kind != Modify {
 		from, fresh = nil, true
 	}
-	if kind == Rename && src != dst {
+	if kind == Rename {
 		from = src
 	}
 	*dst = node{path: dst.path, was: dst.was, now: after, changed: true, fresh: fresh, from: from}

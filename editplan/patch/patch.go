@@ -14,6 +14,10 @@
 //   - a "diff --git" line with no header line below it, a damaged binary patch
 //     behind good ones, modes that no file has, and a file that is made twice
 //     are refused; git overlooks them or takes what comes last;
+//   - a file that an earlier part of the patch wrote and a later one deletes is
+//     gone; git deletes first and writes last, so that it stays. One that is
+//     changed, or taken away, and renamed later, or renamed to its own name, is
+//     refused;
 //   - symbolic links may be deleted and renamed, not made or edited, and
 //     submodules not touched at all.
 //
