@@ -11,7 +11,9 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 	return t.refuse(ctx, refusal.List{refusal.New(refusal.UnsupportedOperation, "", -1, "publish exchange is not available for this workspace; use journal")})
 }
 
-func (t *tx) exchanged() (commit.Guarantee, string) { return commit.GuaranteeNone, "nothing was exchanged" }
+func (t *tx) exchanged() (commit.Guarantee, string) {
+	return commit.GuaranteeNone, "nothing was exchanged"
+}
 
 func (e *Engine) exchangeForecast(f commit.Facts) (commit.Guarantee, string) {
 	return commit.GuaranteeNone, "publish exchange is not available for this workspace"

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/editplan"
@@ -76,17 +75,17 @@ func (t *tx) pack(ctx context.Context) error {
 }
 
 func (t *tx) packFile(w *snapshot.PackWriter, n editplan.Net, c commit.Change) error {
-	f, err := t.view.Open(c.Path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
 	small := c.After != nil && c.After.Open != nil && c.Before.Size <= maxDelta && c.After.Size <= maxDelta
 	if !small {
+		f, err := t.view.Open(c.Path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
 		return w.Add(c.Before.Digest, c.Before.Size, f)
 	}
-	before := make([]byte, c.Before.Size)
-	if _, err := io.ReadFull(f, before); err != nil {
+	before, err := t.view.Bytes(c.Path)
+	if err != nil {
 		return err
 	}
 	if err := w.Add(c.Before.Digest, c.Before.Size, bytes.NewReader(before)); err != nil {

@@ -27,7 +27,16 @@ type Fact struct {
 	Blocked *refusal.Item
 	// Under is the spelling of a parent that exists and is no directory.
 	Under string
+	// content is kept of small files, which later stages read again.
+	content []byte
 }
+
+// maxContent and maxContents bound what one look keeps of files in memory: of
+// one, and of all.
+const (
+	maxContent  = 1 << 20
+	maxContents = 32 << 20
+)
 
 // live reads single paths of one workspace. It keeps the directories that it
 // opened, so that a thousand files in a hundred directories cost a hundred
@@ -40,7 +49,7 @@ type live struct {
 	open      int
 	facts     map[snapshot.Path]*Fact
 	buf       []byte
-	umaskable bool
+	kept      int // bytes in contents
 }
 
 // dirFact is what was found when a directory of the workspace was opened.
@@ -240,7 +249,7 @@ func (l *live) look(p snapshot.Path, digest bool) (*Fact, error) {
 		if !digest {
 			return f, nil
 		}
-		st, sum, err := l.hash(d.dir, p.Base())
+		st, sum, content, err := l.hash(d.dir, p.Base())
 		if errors.Is(err, unix.EACCES) {
 			it := refusal.New(refusal.NotWritable, p.String(), -1, "%q cannot be read: permission denied", cut(p.String()))
 			f.Blocked = &it
@@ -251,24 +260,39 @@ func (l *live) look(p snapshot.Path, digest bool) (*Fact, error) {
 		}
 		// What was hashed is what is described, even if the name was
 		// given to another file in between.
-		f.Stat, f.Digest = st, sum
+		f.Stat, f.Digest, f.content = st, sum, content
 	}
 	return f, nil
 }
 
-// hash streams a file; its Stat is taken before and must still hold after.
-func (l *live) hash(dir vfs.Dir, name string) (vfs.Stat, snapshot.Digest, error) {
-	var d snapshot.Digest
+// hash streams a file, or keeps it if it is small; the Stat is that of the very
+// file that was read.
+func (l *live) hash(dir vfs.Dir, name string) (st vfs.Stat, d snapshot.Digest, content []byte, err error) {
 	fh, err := dir.Open(name)
 	if err != nil {
-		return vfs.Stat{}, d, err
+		return st, d, nil, err
 	}
 	defer fh.Close()
-	st, err := fh.Stat()
-	if err != nil {
-		return vfs.Stat{}, d, err
+	if st, err = fh.Stat(); err != nil {
+		return st, d, nil, err
+	}
+	if st.Size <= maxContent && l.kept+int(st.Size) <= maxContents {
+		content = make([]byte, 0, st.Size+1)
+		for len(content) < cap(content) {
+			n, err := fh.Read(content[len(content):cap(content)])
+			content = content[:len(content)+n]
+			if err == io.EOF {
+				l.kept += len(content)
+				return st, snapshot.DigestOf(content), content, nil
+			}
+			if err != nil {
+				return st, d, nil, err
+			}
+		}
+		// It grew. What was read so far counts, and the rest is streamed.
 	}
 	h := sha256.New()
+	h.Write(content)
 	for {
 		n, err := fh.Read(l.buf)
 		h.Write(l.buf[:n])
@@ -276,11 +300,11 @@ func (l *live) hash(dir vfs.Dir, name string) (vfs.Stat, snapshot.Digest, error)
 			break
 		}
 		if err != nil {
-			return vfs.Stat{}, d, err
+			return st, d, nil, err
 		}
 	}
 	h.Sum(d[:0])
-	return st, d, nil
+	return st, d, nil, nil
 }
 
 // bytes reads a whole file; only files that take text edits come here.

@@ -86,6 +86,9 @@ func (f *Fact) State() editplan.State {
 
 // Bytes implements editplan.Reader.
 func (v *View) Bytes(p snapshot.Path) ([]byte, error) {
+	if f := v.l.facts[p]; f != nil && f.content != nil {
+		return f.content, nil // hashed already
+	}
 	b, err := v.l.bytes(p, editplan.MaxTextFile)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -14,6 +15,7 @@ import (
 type osFile struct {
 	handle
 	dir, name string
+	seen      atomic.Pointer[Stat] // by Open, until the first Stat
 }
 
 func newFile(fd int, dir, name string) *osFile {
@@ -166,6 +168,10 @@ func sourceFd(r io.Reader) func(func(fd int)) error {
 }
 
 func (f *osFile) Stat() (s Stat, err error) {
+	// Open had to look anyway; whoever asks right after it gets that answer.
+	if p := f.seen.Swap(nil); p != nil {
+		return *p, nil
+	}
 	err = f.do("stat", func(fd int) (err error) { s, err = statAt(fd, ""); return })
 	return s, err
 }

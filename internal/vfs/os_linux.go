@@ -172,7 +172,9 @@ func (d *osDir) Open(name string) (File, error) {
 		_ = unix.Close(ffd)
 		return nil, d.error("open", name, err)
 	}
-	return newFile(ffd, d.path, name), nil
+	f := newFile(ffd, d.path, name)
+	f.seen.Store(&s)
+	return f, nil
 }
 
 // readable gives the error for opening something of kind k as a file.

@@ -136,7 +136,8 @@ type File interface {
 	io.Reader
 	io.ReaderAt
 	io.Writer
-	// Stat describes the open file, whatever its name is now.
+	// Stat describes the open file, whatever its name is now. The first call
+	// after Open may give what Open saw.
 	Stat() (Stat, error)
 	// Truncate cuts or extends the file.
 	Truncate(size int64) error
