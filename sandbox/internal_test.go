@@ -1,0 +1,94 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+func TestParseMountInfo(t *testing.T) {
+	got, err := parseMountInfo([]byte("22 1 0:1 / / ro,relatime - ext4 /dev/x rw\n23 22 0:2 / /a\\040b\\134\\011 rw,nosuid shared:1 - tmpfs t rw\n"))
+	if err != nil || len(got) != 2 || got[0] != (mountInfo{"/", true}) || got[1] != (mountInfo{"/a b\\\t", false}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := parseMountInfo([]byte("garbage\n")); err == nil {
+		t.Error("garbage accepted")
+	}
+}
+
+// bounded keeps exactly the first and the last half, however writes are cut.
+func TestBounded(t *testing.T) {
+	for range 200 {
+		limit := 2 + 2*rand.IntN(50)
+		all := make([]byte, rand.IntN(300))
+		for i := range all {
+			all[i] = byte('a' + i%26)
+		}
+		b := newBounded(limit)
+		for rest := all; len(rest) > 0; {
+			k := 1 + rand.IntN(len(rest))
+			if n, err := b.Write(rest[:k]); n != k || err != nil {
+				t.Fatalf("write %d: %d, %v", k, n, err)
+			}
+			rest = rest[k:]
+		}
+		got, cut := b.bytes()
+		if len(all) <= limit {
+			if cut || !bytes.Equal(got, all) {
+				t.Fatalf("limit %d: got %q of %q", limit, got, all)
+			}
+			continue
+		}
+		head, tail := all[:limit/2], all[len(all)-limit/2:]
+		if !cut || !bytes.HasPrefix(got, append(append([]byte(nil), head...), '\n')) || !bytes.HasSuffix(got, append([]byte{'\n'}, tail...)) {
+			t.Fatalf("limit %d: got %q of %q", limit, got, all)
+		}
+	}
+}
+
+// The words of a proof: every way in which it is incomplete lowers the level.
+func TestVerdict(t *testing.T) {
+	live, lands := t.TempDir(), t.TempDir()
+	s := &Spec{Protect: []Protect{{Path: live}}}
+	denied := probeAnswer{Path: live, Errno: 30}
+	for _, c := range []struct {
+		name  string
+		r     report
+		ns    bool
+		lands string
+		want  Level
+		write bool
+	}{
+		{"denied", report{Probes: []probeAnswer{denied}}, true, "", MediatedWrite, false},
+		{"not there", report{Probes: []probeAnswer{{Path: live, Missing: true, Errno: 2}}}, true, "", MediatedWrite, false},
+		{"not asked", report{}, true, "", Gated, false},
+		{"other error", report{Probes: []probeAnswer{{Path: live, Errno: 5}}}, true, "", Gated, false},
+		{"created on the host", report{Probes: []probeAnswer{{Path: live, Created: true, Mount: "host"}}}, true, "", Gated, false},
+		{"writable mount elsewhere", report{Probes: []probeAnswer{denied}, Writable: []string{"/mnt"}}, true, "", Gated, false},
+		{"probe failed", report{Probes: []probeAnswer{denied}, ProbeErr: "no mountinfo"}, true, "", Gated, false},
+		{"marker did not land", report{Probes: []probeAnswer{{Path: live, Created: true, Mount: "declared"}}}, true, lands, Gated, false},
+		{"writable", report{Probes: []probeAnswer{{Path: live, Access: true}}}, true, "", Advisory, true},
+		{"no namespaces", report{Probes: []probeAnswer{{Path: live, Access: true}}}, false, "", Advisory, true},
+		{"no namespaces, no permission", report{Probes: []probeAnswer{{Path: live}}}, false, "", Advisory, false},
+	} {
+		s.Protect[0].Lands = c.lands
+		b := verdict(s, c.r, ".asp-probe-x", c.ns)
+		if b.Level != c.want || b.DirectWrite != c.write || b.Evidence == "" {
+			t.Errorf("%s: %+v", c.name, b)
+		}
+	}
+	if b := verdict(&Spec{}, report{}, "m", true); b.Level != Gated || !strings.Contains(b.Evidence, "nothing was named") {
+		t.Errorf("nothing to protect: %+v", b)
+	}
+}
+
+func FuzzParseMountInfo(f *testing.F) {
+	f.Add([]byte("22 1 0:1 / /a\\040b ro,relatime - ext4 /dev/x rw\n"))
+	f.Add([]byte("\\\\\\0"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, _ = parseMountInfo(b) // no panic
+	})
+}
