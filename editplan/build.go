@@ -1,10 +1,9 @@
 package editplan
 
 import (
+	"encoding/base64"
 	"fmt"
 	"unicode/utf8"
-
-	"encoding/base64"
 
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/seam/wire"
@@ -56,7 +55,7 @@ func NewPlan(s Source, drafts []Draft) (File, error) {
 		Rationale:     s.Rationale,
 		Warnings:      s.Warnings,
 	}
-	b := builder{blobs: map[snapshot.Digest]bool{}, fresh: map[snapshot.Digest]bool{}, written: map[string]bool{}}
+	b := builder{blobs: map[snapshot.Digest]bool{}, fresh: map[snapshot.Digest]bool{}, written: map[string]bool{}, touched: map[wire.TouchedResource]bool{}}
 	for i, d := range drafts {
 		c, err := b.change(d)
 		if err != nil {
@@ -65,9 +64,6 @@ func NewPlan(s Source, drafts []Draft) (File, error) {
 		p.WorkspaceEdit.DocumentChanges = append(p.WorkspaceEdit.DocumentChanges, c)
 		t := wire.TouchedResource{Path: c.Path, Kind: c.Kind, To: c.To, Precondition: c.Precondition}
 		if !b.touched[t] {
-			if b.touched == nil {
-				b.touched = map[wire.TouchedResource]bool{}
-			}
 			b.touched[t] = true
 			p.TouchedResources = append(p.TouchedResources, t)
 		}
@@ -156,7 +152,7 @@ func (b *builder) blob(content []byte) wire.BlobRef {
 // Encode writes the plan file as a bundle, canonical but for the blobs: they
 // keep their order, as text where they are valid UTF-8.
 func (f File) Encode() ([]byte, error) {
-	bundle := wire.Bundle{Proposal: f.Proposal}
+	bundle := wire.Bundle{Proposal: f.Proposal, Blobs: []wire.Blob{}}
 	for _, b := range f.Blobs {
 		w := wire.Blob{Encoding: wire.Base64}
 		if utf8.Valid(b.Bytes) {

@@ -24,6 +24,16 @@ type Lookup func(d snapshot.Digest) (content []byte, ok bool, err error)
 // exactly the operations, all edits of a modify on the digest that it
 // expects, every named content present and equal to its name, the limits.
 func Compile(f File, l Limits, lookup Lookup) (*Plan, refusal.List, error) {
+	p, refused, err := compile(f, l, lookup)
+	if len(refused) > 0 {
+		p = nil
+	}
+	return p, refused, err
+}
+
+// compile gives, beside refusals, the plan of the operations whose shape could
+// be told, or nil.
+func compile(f File, l Limits, lookup Lookup) (*Plan, refusal.List, error) {
 	c := compiler{limits: l.filled(), lookup: lookup, proposal: f.Proposal, blobs: map[snapshot.Digest][]byte{}}
 	for _, b := range f.Blobs {
 		if snapshot.DigestOf(b.Bytes) == b.Digest {
@@ -93,13 +103,10 @@ func (c *compiler) run() (*Plan, refusal.List, error) {
 	if edits > c.limits.Edits {
 		c.refuse(refusal.BadMessage, "", -1, "%d text edits are over the limit of %d", edits, c.limits.Edits)
 	}
-	if len(c.out) > 0 {
-		return nil, c.out, nil
-	}
 	p.Blobs = c.used
 	p.Canonical = c.proposal.Bytes()
 	p.Digest = snapshot.DigestOf(p.Canonical)
-	return p, nil, nil
+	return p, c.out, nil
 }
 
 // freshness compares the values as they came, so that an absent member and an

@@ -218,6 +218,38 @@ func TestProtectedNameListsAllThatHFSIgnores(t *testing.T) {
 	}
 }
 
+// TestDiagnose holds that a fault of shape does not hide the faults that only
+// the workspace shows, and that refused paths are not looked at.
+func TestDiagnose(t *testing.T) {
+	d := disk{"a": "A", "b": "B", ".git/config": "c"}
+	f := build(t, modify(".git/config", "wrong", "x"), modify("a", "stale", "y"), rename("b", "../b", "B"), remove("b", "B"), create("a", "new"), remove("gone", "x"), edit("b/c", "", ed(0, 0, 0, 0, "")))
+	refused, err := editplan.Diagnose(f, editplan.Limits{}, nil, guarded{d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"0 path-protected .git/config", "1 stale-basis a", "2 path-invalid ../b", "3 path-invalid b", "4 stale-basis a", "5 missing gone", "6 path-invalid b/c"}
+	var got []string
+	for _, r := range refused {
+		got = append(got, fmt.Sprintf("%d %s %s", r.Op, r.Code, r.Path))
+	}
+	if !cmp.Equal(got, want) {
+		t.Errorf("got %q\nwant %q\n%v", got, want, refused)
+	}
+	if refused, err := editplan.Diagnose(build(t, modify("a", "A", "y")), editplan.Limits{}, nil, d); err != nil || len(refused) > 0 {
+		t.Errorf("a good plan: %v %v", refused, err)
+	}
+}
+
+// guarded fails when a protected path is looked at.
+type guarded struct{ disk }
+
+func (g guarded) State(p snapshot.Path) (editplan.State, error) {
+	if _, bad := editplan.ProtectedPath(p); bad {
+		return editplan.State{}, errDisk
+	}
+	return g.disk.State(p)
+}
+
 func TestCompileRenameOntoItself(t *testing.T) {
 	_, refused, err := editplan.Compile(build(t, rename("a", "a", "x"), rename("a", "a/b", "x")), editplan.Limits{}, nil)
 	if err != nil || len(refused) != 2 || refused[0].Code != refusal.Exists || refused[1].Code != refusal.PathInvalid {

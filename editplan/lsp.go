@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
 	"unicode/utf8"
 
 	"github.com/aspengine/asp/internal/canon"

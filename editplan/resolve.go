@@ -179,34 +179,11 @@ func (w *walk) follows(op *Op, p snapshot.Path, s *slot) {
 	w.refuse(op, p, s.cause, "follows operation %d, which is refused; not looked at", s.failed-1)
 }
 
-// fail marks what op would have left behind.
-func (w *walk) fail(op *Op) {
-	code := w.out[len(w.out)-1].Code
-	for _, p := range []snapshot.Path{op.Path, op.To} {
-		if p.IsZero() {
-			continue
-		}
-		s := w.slots[p]
-		if s == nil {
-			s = &slot{}
-			w.slots[p] = s
-		}
-		if s.failed == 0 {
-			s.failed, s.cause = op.Index+1, code
-		}
-		for _, d := range p.Parents() {
-			if w.doubt[d] == nil {
-				w.doubt[d] = s
-			}
-		}
-	}
-}
-
 func (w *walk) op(op *Op) error {
 	before := len(w.out)
 	err := w.perform(op)
 	if err == nil && len(w.out) > before {
-		w.fail(op)
+		w.mark(op, w.out[len(w.out)-1].Code)
 	}
 	return err
 }

@@ -249,10 +249,11 @@ type ConflictHint struct {
 	Data   Data   `json:"data,omitempty" wire:"object"`
 }
 
-// Bundle is a plan file with the content that it names.
+// Bundle is a plan file with the content that it names. A plan that names no
+// new content may come without blobs.
 type Bundle struct {
 	Proposal Data   `json:"proposal" wire:"object"` // an EditPlan, as it came
-	Blobs    []Blob `json:"blobs"`
+	Blobs    []Blob `json:"blobs,omitzero"`
 }
 
 // Encoding is how the bytes of a Blob are written.
