@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -52,7 +53,7 @@ func files(t *testing.T, dir string) map[string]string {
 // old state, the new one, or an empty file. In every combination the chain is
 // whole afterwards, holds everything that was synced, and goes on.
 func TestPowerCutKeepsTheChain(t *testing.T) {
-	for _, kept := range []int{0, 1, 2, 5} { // entries before the one that is cut
+	for _, kept := range []int{0, 1, 4} { // entries before the one that is cut
 		t.Run(fmt.Sprint(kept, " before"), func(t *testing.T) {
 			p := newPlace(t)
 			s := p.store(receipt.Options{Boot: "one"})
@@ -217,9 +218,10 @@ func TestKilledAppendersLeaveAChain(t *testing.T) {
 	p := newPlace(t)
 	aspHome := filepath.Dir(filepath.Dir(filepath.Clean(p.path)))
 	s := p.store(receipt.Options{})
-	for i := range 12 {
+	for i := range 5 {
 		a, b := spawn(t, aspHome, 1000), spawn(t, aspHome, 1000)
 		for len(mustList(t, s)) < 6*(i+1) { // let them get on
+			time.Sleep(time.Millisecond)
 		}
 		_ = a.Process.Kill()
 		_ = b.Process.Kill()
