@@ -42,6 +42,9 @@ func resolve(ctx context.Context, env Env, path string, k Keep, save func(PreIma
 			if err := t.writeOpen(nil); err != nil {
 				return err
 			}
+			if err := t.dropNewDirs(); err != nil {
+				return err
+			}
 			return t.clean()
 		}
 		return t.keepOpen(rest)
@@ -51,6 +54,32 @@ func resolve(ctx context.Context, env Env, path string, k Keep, save func(PreIma
 	}
 	if err != nil {
 		return fmt.Errorf("resolve %.200q: %w", path, err)
+	}
+	return nil
+}
+
+// dropNewDirs removes the directories that the transaction made and that hold
+// nothing now; they had to stay for what somebody put into them.
+func (t *tx) dropNewDirs() error {
+	if t.log.Committed {
+		return nil
+	}
+	for i := range slices.Backward(t.log.Steps) {
+		s := &t.log.Steps[i]
+		if s.Op != journal.Put || s.After.Kind != vfs.KindDir {
+			continue
+		}
+		x, err := t.sides(s)
+		if err != nil {
+			return err
+		}
+		if x.kept.Absent() && !x.live.Absent() {
+			err = t.undoMkdir(s, x)
+		}
+		t.release(x)
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
