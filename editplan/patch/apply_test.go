@@ -214,3 +214,13 @@ func TestApplySearchIsBounded(t *testing.T) {
 		t.Errorf("%d failures, last %+v", len(got.Failures), got.Failures[len(got.Failures)-1])
 	}
 }
+
+// TestApplyBinaryCRLF: a binary patch that went through a mail program.
+func TestApplyBinaryCRLF(t *testing.T) {
+	old, new := []byte("a\x00"), []byte("b\x00")
+	p := string(patch.Render([]patch.Change{{Kind: patch.Modify, Old: "f", Before: old, After: new}}, patch.RenderOptions{}))
+	got := patch.Apply(parseOne(t, strings.ReplaceAll(p, "\n", "\r\n")), old, patch.Options{})
+	if string(got.New) != string(new) {
+		t.Errorf("got %q %v", got.New, got.Failures)
+	}
+}

@@ -16,6 +16,9 @@ type Entry struct {
 	Dir    bool
 	Mode   snapshot.FileMode
 	Bytes  []byte
+	// Blocked says why the name may not be looked at; then it alone counts, and
+	// it is part of the refusal of the patch.
+	Blocked *refusal.Item
 }
 
 // View is the workspace as it is now. It is asked once for every name. The
@@ -130,11 +133,12 @@ func (im *importer) refuse(c refusal.Code, path, format string, a ...any) {
 	im.refused = append(im.refused, refusal.New(c, path, -1, format, a...))
 }
 
-// node looks a name up. nil after a refusal.
+// node looks a name up. nil after a refusal, which is noted once for a name.
 func (im *importer) node(name string) (*node, error) {
-	if n := im.nodes[name]; n != nil {
+	if n, seen := im.nodes[name]; seen {
 		return n, nil
 	}
+	im.nodes[name] = nil
 	p, err := snapshot.ParsePath(name)
 	if err != nil {
 		im.refuse(refusal.PathInvalid, name, "%v", err)
@@ -143,6 +147,10 @@ func (im *importer) node(name string) (*node, error) {
 	e, err := im.view.Look(p)
 	if err != nil {
 		return nil, fmt.Errorf("look at %.200q: %w", name, err)
+	}
+	if e.Blocked != nil {
+		im.refused = append(im.refused, *e.Blocked)
+		return nil, nil
 	}
 	n := &node{path: name, was: e, now: e}
 	im.nodes[name] = n

@@ -247,6 +247,22 @@ func TestImportNames(t *testing.T) {
 	}
 }
 
+type blockedView struct{}
+
+func (blockedView) Look(p snapshot.Path) (patch.Entry, error) {
+	it := refusal.New(refusal.PathProtected, p.String(), -1, "leave it alone")
+	return patch.Entry{Blocked: &it}, nil
+}
+
+// TestImportBlocked: what may not be looked at is refused for that reason, once.
+func TestImportBlocked(t *testing.T) {
+	one := "--- a/.git/config\n+++ b/.git/config\n" + hunk
+	im, err := patch.Import(blockedView{}, []byte(one+one+"--- a/g\n+++ b/g\n"+hunk), patch.ImportOptions{})
+	if err != nil || codes(im.Refused) != "path-protected .git/config; path-protected g" {
+		t.Errorf("got %v %v", err, im.Refused)
+	}
+}
+
 type brokenView struct{}
 
 func (brokenView) Look(snapshot.Path) (patch.Entry, error) {

@@ -5,7 +5,8 @@
 // and a hunk lands on the same lines. Where that is not so the difference is on
 // the strict side, or marked "laxer" here:
 //
-//   - a "diff --git" line may end in CRLF (laxer: git loses the name then);
+//   - a "diff --git" line and the lines of binary data may end in CRLF (laxer:
+//     git loses the name, or calls the data corrupt);
 //   - a hunk without any context lands on exactly the lines that it states.
 //     git refuses it, or, told --unidiff-zero, looks for the lines elsewhere;
 //   - a last line without a newline never matches one with a newline. git
