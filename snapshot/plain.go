@@ -236,11 +236,10 @@ func (w *plainWorker) dir(sw *scan.Worker[struct{}], d scan.DirHandle, t scan.Ta
 			return nil
 		}
 		var st scan.Stat
-		if err := d.LstatName(n, &st); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			return err
+		if o.Content && n.Kind == scan.File {
+			st.Kind = n.Kind // opening it will tell the rest
+		} else if err := d.LstatName(n, &st); err != nil {
+			return ignoreGone(err)
 		}
 		if st.Kind == scan.Dir {
 			sw.Push(scan.Task[struct{}]{Path: path})
@@ -279,6 +278,9 @@ func (w *plainWorker) leaf(r *scan.Reader, d scan.DirHandle, path, name string, 
 	c, err := r.Read(d, name, scan.WantSHA256)
 	switch {
 	case errors.Is(err, scan.ErrUnreadable):
+		if st, err := d.Lstat(name); err == nil {
+			e.Mode = modeOf(&st) // a look by content had no stat data before
+		}
 		w.note(path, OverlayEntry{Path: path, Mode: e.Mode, Note: "unreadable"}, "not readable")
 		return nil
 	case errors.Is(err, scan.ErrChanging) || errors.Is(err, scan.ErrNotRegular):

@@ -774,7 +774,9 @@ func (r tree) gitFails(t *testing.T, args ...string) {
 // commit of a packed history while the files stay at the newest.
 func TestPackedHistory(t *testing.T) {
 	r := newRepo(t)
-	name := func(i int) string { return "d" + string(rune('a'+i%5)) + "/e" + string(rune('a'+i%7)) + "/file" + string(rune('a'+i%26)) + string(rune('a'+i/26)) }
+	name := func(i int) string {
+		return "d" + string(rune('a'+i%5)) + "/e" + string(rune('a'+i%7)) + "/file" + string(rune('a'+i%26)) + string(rune('a'+i/26))
+	}
 	for i := range 300 {
 		r.write(t, name(i), "start\n")
 	}
@@ -837,5 +839,80 @@ func TestDamagedObjects(t *testing.T) {
 		if err := os.WriteFile(p, []byte(b), 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestStatCacheOfConvertedFiles: files that git's index cannot answer for
+// (touched since) and whose bytes are not the blob's are read once.
+func TestStatCacheOfConvertedFiles(t *testing.T) {
+	r := newRepo(t)
+	r.git(t, "config", "core.autocrlf", "true")
+	big := strings.Repeat("line\r\n", 100_000) // more than one buffer
+	r.write(t, "big", big)
+	r.write(t, "changed", "a\r\n")
+	r.write(t, "small", "a\r\n")
+	r.write(t, "plain", "a\n")
+	r.commit(t)
+	r.write(t, "changed", big)
+	now := time.Now().Add(-time.Minute)
+	for _, p := range []string{"big", "small", "plain", "changed"} {
+		os.Chtimes(r.path(p), now, now)
+	}
+	time.Sleep(80 * time.Millisecond)
+	state := stateDir(t)
+	var base snapshot.Baseline
+	for i, reads := range []int{5, 0, 0} { // "changed" is large: its digest takes a second look
+		ws, err := gitbase.Open(context.Background(), r.dir, snapshot.Options{State: state, Workers: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := stamp(t, ws, false)
+		want(t, s, "changed")
+		if s.Hashed != reads || i > 0 && s.Baseline != base {
+			t.Errorf("look %d read %d files, want %d; %+v, %+v", i, s.Hashed, reads, s.Baseline, base)
+		}
+		base = s.Baseline
+		if err := ws.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			// Nothing but stat data and the cache: the objects may be gone.
+			if err := os.Rename(r.path(".git/objects"), r.path(".git/gone")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Mkdir(r.path(".git/objects"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	r := newRepo(t)
+	r.write(t, "a/b/c", "1\n")
+	ws := r.open(t, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := ws.Stamp(ctx, snapshot.StampOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestGT05FilterOfTheAfterState: attributes that a plan brings count for its
+// other paths.
+func TestGT05FilterOfTheAfterState(t *testing.T) {
+	r := newRepo(t)
+	r.git(t, "config", "filter.ptr.clean", "false")
+	ws := r.open(t, nil).(*gitbase.Repo)
+	p, err := snapshot.ParsePath("b.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := ws.PathInfoAfter(context.Background(), []snapshot.Effect{effect(t, ".gitattributes", "*.bin filter=ptr\n")}, []snapshot.Path{p})
+	if err != nil || in[0].Filter != "ptr" {
+		t.Errorf("%+v, %v", in, err)
+	}
+	if in := info(t, ws, "b.bin"); in[0].Filter != "" {
+		t.Errorf("before the plan: %+v", in)
 	}
 }

@@ -17,6 +17,15 @@ type looked struct {
 	c     scan.Content
 	read  bool // c holds a fresh look
 	fresh bool // something was learned that the cache lacks
+	kept  bool // the cache's record of it is kept for the next cache
+}
+
+// replace takes back the cache's record: a fuller one will be added.
+func (k *walker) replace(l *looked) {
+	if l.kept {
+		k.cache.Forget()
+		l.kept = false
+	}
 }
 
 // look returns at least the wanted digests of the file name in d.
@@ -24,11 +33,14 @@ func (k *walker) look(w *walk, r *scan.Reader, d scan.DirHandle, path, name stri
 	l.st = *st
 	if !w.opts.Content {
 		if kn, ok := k.cache.Lookup(path, st); ok {
-			l.Known = kn
+			l.Known, l.kept = kn, true
 			if (want&scan.WantSHA256 == 0 || !kn.SHA256.IsZero()) && (want&scan.WantGit == 0 || kn.HasGit) {
 				return l, nil
 			}
-			k.cache.Forget()
+			// Take all from the new look: it may be of another state.
+			k.replace(&l)
+			l = looked{st: *st}
+			want |= scan.WantSHA256 | scan.WantGit
 		}
 	}
 	return l, k.readInto(r, d, name, want, &l)
@@ -115,9 +127,7 @@ func (k *walker) tracked(w *walk, r *scan.Reader, d scan.DirHandle, rl *rules, e
 		} else {
 			// The file is large, or only its git id was known: read it again, and
 			// take all from that look, for it may be another state.
-			if !l.read {
-				k.cache.Forget()
-			}
+			k.replace(&l)
 			l = looked{}
 			if err := k.readInto(r, d, name, scan.WantSHA256|scan.WantGit, &l); err != nil {
 				return k.unread(w, e, mode, err)
@@ -166,9 +176,7 @@ func (k *walker) cleanSame(w *walk, r *scan.Reader, d scan.DirHandle, rl *rules,
 	if err != nil {
 		return false, err
 	}
-	if !l.read && !l.fresh {
-		k.cache.Forget() // the record that was found is replaced by a fuller one
-	}
+	k.replace(l)
 	l.Clean, l.CleanKey, l.fresh = id, key, true
 	return oid(id) == want, nil
 }
@@ -231,6 +239,10 @@ func restless(err error) bool {
 // unread sorts out why a tracked file could not be read.
 func (k *walker) unread(w *walk, e *entry, mode uint32, err error) error {
 	if errors.Is(err, scan.ErrUnreadable) {
+		te, in := w.t.inHead(e)
+		if st, err := w.root.Lstat(e.path); err == nil {
+			mode = w.fileMode(e, te, in, &st) // a look by content had no stat data before
+		}
 		k.changed(snapshot.OverlayEntry{Path: e.path, Mode: snapshot.FileMode(mode), Note: "unreadable"})
 		k.note(e.path, "not readable")
 		return nil

@@ -10,14 +10,24 @@ import (
 
 // PathInfo implements snapshot.Workspace.
 func (r *Repo) PathInfo(ctx context.Context, paths []snapshot.Path) ([]snapshot.PathInfo, error) {
-	out, err := r.pathInfo(ctx, paths)
+	return r.PathInfoAfter(ctx, nil, paths)
+}
+
+// PathInfoAfter is PathInfo with the ignore rules and attributes as the effects
+// would leave them: staging asks for the filters of the after-state.
+func (r *Repo) PathInfoAfter(ctx context.Context, effects []snapshot.Effect, paths []snapshot.Path) ([]snapshot.PathInfo, error) {
+	virt := make(map[string]*snapshot.Effect, len(effects))
+	for i := range effects {
+		virt[effects[i].Path.String()] = &effects[i]
+	}
+	out, err := r.pathInfo(ctx, virt, paths)
 	if err != nil {
 		return nil, fmt.Errorf("look up paths in %.200q: %w", r.Places.Root, err)
 	}
 	return out, nil
 }
 
-func (r *Repo) pathInfo(ctx context.Context, paths []snapshot.Path) ([]snapshot.PathInfo, error) {
+func (r *Repo) pathInfo(ctx context.Context, virt map[string]*snapshot.Effect, paths []snapshot.Path) ([]snapshot.PathInfo, error) {
 	e, err := r.load(ctx)
 	if err != nil {
 		return nil, err
@@ -32,7 +42,7 @@ func (r *Repo) pathInfo(ctx context.Context, paths []snapshot.Path) ([]snapshot.
 	}
 	defer root.Close()
 	t := &table{idx: x, entries: x.entries}
-	l := &lookup{e: e, src: source{t: t, objs: r.objs}, root: root, seen: map[string]*rules{}}
+	l := &lookup{e: e, src: source{t: t, objs: r.objs, virt: virt}, root: root, seen: map[string]*rules{}}
 	out := make([]snapshot.PathInfo, len(paths))
 	for i, p := range paths {
 		in := &out[i]

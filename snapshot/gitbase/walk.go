@@ -181,7 +181,9 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 		if node != nil {
 			f = w.t.fileAt(node, name)
 		}
-		if f >= 0 || kind == scan.Unknown {
+		if f >= 0 && kind == scan.File && w.opts.Content {
+			st.Kind = kind // opening it will tell the rest
+		} else if f >= 0 || kind == scan.Unknown {
 			if err := d.LstatName(n, &st); err != nil {
 				return ignoreGone(err)
 			}

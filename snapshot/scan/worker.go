@@ -202,7 +202,9 @@ func (r *Reader) readOnce(d DirHandle, name string, want Want) (Content, error) 
 	}
 	var total int64
 	if c.Stat.Size < fileBuf {
-		n, err := readFull(fd, r.file)
+		// No read beyond the size to see the end: the second look at the size
+		// tells as much.
+		n, err := readFull(fd, r.file[:c.Stat.Size])
 		if err != nil {
 			return c, err
 		}
