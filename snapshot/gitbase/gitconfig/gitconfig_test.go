@@ -268,3 +268,46 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The git directory matches by its real name and by the one it was reached by;
+// what "./" stands for is compared as it is, wildcards included.
+func TestGitDirByLinkAndLiterally(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	real, link := filepath.Join(top, "r[e]al"), filepath.Join(top, "link")
+	if err := os.Mkdir(real, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(real, link); err != nil {
+		t.Fatal(err)
+	}
+	for cond, want := range map[string]bool{"./": false, "./**": false, "./../*": false, "link": true, "r\\\\[e]al": true, "other": false} {
+		c, err := os.Create(filepath.Join(real, "config"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "[includeIf \"gitdir:%s\"]\npath=more\n", cond) //nolint:errcheck // Load would miss it
+		c.Close()                                                      //nolint:errcheck // as above
+		if err := os.WriteFile(filepath.Join(real, "more"), []byte("[a]\nb=1\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		conf, err := Load(context.Background(), Options{GitDir: link})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := conf.String("a.b"); ok != want {
+			t.Errorf("gitdir:%s holds: %v", cond, ok)
+		}
+	}
+	// A file inside r[e]al says "./": everything below its directory.
+	sub := filepath.Join(real, "sub")
+	l := &loader{o: Options{GitDir: sub}}
+	if err := os.Mkdir(sub, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := l.gitDirMatches("./", filepath.Join(real, "config"), false); !ok || err != nil {
+		t.Errorf("./ with wildcards in the directory: %v, %v", ok, err)
+	}
+}
