@@ -32,7 +32,12 @@ func build(ctx context.Context, spec Spec) (_ *Candidate, err error) {
 	if err := canonical(&spec); err != nil {
 		return nil, err
 	}
-	lo, err := plan(spec.Root, spec.Effects, spec.Perm)
+	root, err := openLive(spec.Root)
+	if err != nil {
+		return nil, err
+	}
+	defer root.close()
+	lo, err := plan(root, spec.Effects, spec.Perm)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +221,7 @@ func (c *Candidate) overlay(spec *Spec, lo *layout) error {
 	find := func(p string) *layer { // the innermost layer that shows p
 		var best *layer
 		for i := range layers {
-			if l := &layers[i]; within(p, l.lower) && (best == nil || len(l.lower) > len(best.lower)) {
+			if l := &layers[i]; within(p, l.lower.path) && (best == nil || len(l.lower.path) > len(best.lower.path)) {
 				best = l
 			}
 		}
@@ -226,7 +231,15 @@ func (c *Candidate) overlay(spec *Spec, lo *layout) error {
 		if d == "" || i > 0 && find(d) != nil {
 			continue
 		}
-		l, err := newLayer(c.Scratch, fmt.Sprintf("layer%d", i), d)
+		low := lo.live
+		if i > 0 {
+			var err error
+			if low, err = openLive(d); err != nil {
+				return err
+			}
+			defer low.close()
+		}
+		l, err := newLayer(c.Scratch, fmt.Sprintf("layer%d", i), low)
 		if err != nil {
 			return err
 		}
@@ -238,10 +251,10 @@ func (c *Candidate) overlay(spec *Spec, lo *layout) error {
 	}
 	hide := func(p string, always bool) error {
 		l := find(p)
-		if l == nil || p == l.lower {
+		if l == nil || p == l.lower.path {
 			return nil
 		}
-		rel, err := filepath.Rel(l.lower, p)
+		rel, err := filepath.Rel(l.lower.path, p)
 		if err != nil {
 			return err
 		}
@@ -260,7 +273,7 @@ func (c *Candidate) overlay(spec *Spec, lo *layout) error {
 			continue
 		}
 		l := find(d)
-		rel, err := filepath.Rel(l.lower, d)
+		rel, err := filepath.Rel(l.lower.path, d)
 		if err != nil {
 			return err
 		}
@@ -382,7 +395,12 @@ func (c *Candidate) readable(spec *Spec) error {
 		}
 		m := sandbox.Mount{Kind: sandbox.MountBindRO, Target: r, Source: r}
 		if st.IsDir() && spec.Caps.CanOverlay() && mountBelow(points, r) == "" && localFS(r) {
-			l, err := newLayer(c.Scratch, fmt.Sprintf("read%d", i), r)
+			low, err := openLive(r)
+			if err != nil {
+				return err
+			}
+			l, err := newLayer(c.Scratch, fmt.Sprintf("read%d", i), low)
+			low.close()
 			if err != nil {
 				return err
 			}

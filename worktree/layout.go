@@ -19,7 +19,7 @@ import (
 // layout is what the effects mean for the tree, worked out once for both
 // methods against the live tree as it is.
 type layout struct {
-	root   string
+	live   *live
 	umask  uint32
 	write  []snapshot.Effect // files and links to make, by path
 	remove []string          // paths that vanish: files, and directories left empty; outermost only
@@ -28,8 +28,8 @@ type layout struct {
 }
 
 // plan works the layout out. It reads the live tree and writes nothing.
-func plan(root string, effects []snapshot.Effect, perm func(snapshot.Path) (uint32, bool)) (*layout, error) {
-	l := &layout{root: root, perm: perm, gone: map[string]bool{}}
+func plan(root *live, effects []snapshot.Effect, perm func(snapshot.Path) (uint32, bool)) (*layout, error) {
+	l := &layout{live: root, perm: perm, gone: map[string]bool{}}
 	var err error
 	if l.umask, err = umask(); err != nil {
 		return nil, err
@@ -112,11 +112,11 @@ func (l *layout) writesAt(p string) bool {
 
 // emptied tells whether every live name in d is removed.
 func (l *layout) emptied(d string, removed map[string]bool) (bool, error) {
-	st, err := lstatBeneath(l.root, d)
+	st, err := l.live.lstat(d)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return false, nil
 	}
-	names, err := os.ReadDir(filepath.Join(l.root, d))
+	names, err := os.ReadDir(filepath.Join(l.live.path, d))
 	if err != nil {
 		return false, fmt.Errorf("lay out candidate: %w", err)
 	}
@@ -136,7 +136,7 @@ func (l *layout) permOf(e snapshot.Effect) uint32 {
 			return p & 0o7777
 		}
 	}
-	st, err := lstatBeneath(l.root, e.Path.String())
+	st, err := l.live.lstat(e.Path.String())
 	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		if e.Mode == snapshot.ModeExecutable {
 			return 0o777 &^ l.umask
@@ -192,21 +192,32 @@ func (l *layout) chown(f *os.File, rel string) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	if st, err := lstatBeneath(l.root, rel); err == nil {
+	if st, err := l.live.lstat(rel); err == nil {
 		_ = f.Chown(int(st.Uid), int(st.Gid))
 	}
 }
 
-// lstatBeneath describes root/rel. A name behind a link or a file is not there:
-// what the link leads to is not what the plan will put at that path.
-func lstatBeneath(root, rel string) (unix.Stat_t, error) {
-	var st unix.Stat_t
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// live is a live directory held open for looking at names in it.
+type live struct {
+	path string
+	fd   int
+}
+
+func openLive(path string) (*live, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return st, &fs.PathError{Op: "open", Path: root, Err: err}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer unix.Close(dir)
-	fd, err := unix.Openat2(dir, rel, &unix.OpenHow{
+	return &live{path, fd}, nil
+}
+
+func (l *live) close() { unix.Close(l.fd) }
+
+// lstat describes the name rel. A name behind a link or a file is not there: what
+// the link leads to is not what the plan will put at that path.
+func (l *live) lstat(rel string) (unix.Stat_t, error) {
+	var st unix.Stat_t
+	fd, err := unix.Openat2(l.fd, rel, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
@@ -218,7 +229,7 @@ func lstatBeneath(root, rel string) (unix.Stat_t, error) {
 		unix.Close(fd)
 	}
 	if err != nil {
-		return st, &fs.PathError{Op: "stat", Path: filepath.Join(root, rel), Err: err}
+		return st, &fs.PathError{Op: "stat", Path: filepath.Join(l.path, rel), Err: err}
 	}
 	return st, nil
 }

@@ -14,14 +14,14 @@ import (
 
 // layer is the writable half of one overlay, prepared before it is mounted.
 type layer struct {
-	lower string // the live directory
+	lower *live // the live directory
 	upper string
 	work  string
 }
 
 // newLayer makes the directories of an overlay over lower in scratch. The upper
 // directory is the root of what is seen, so it takes lower's mode and owner.
-func newLayer(scratch, name, lower string) (layer, error) {
+func newLayer(scratch, name string, lower *live) (layer, error) {
 	l := layer{lower: lower, upper: filepath.Join(scratch, name, "upper"), work: filepath.Join(scratch, name, "work")}
 	if err := os.Mkdir(filepath.Join(scratch, name), 0o700); err != nil {
 		return l, err
@@ -37,7 +37,7 @@ func newLayer(scratch, name, lower string) (layer, error) {
 
 // likeLower gives upper/rel the mode, owner and times of lower/rel.
 func (l layer) likeLower(rel string) error {
-	st, err := lstatBeneath(l.lower, rel)
+	st, err := l.lower.lstat(rel)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (l layer) mkdirs(rel string, lo *layout) error {
 	if err := l.writable(filepath.Dir(rel), func() error { return os.Mkdir(up, 0o700) }); err != nil {
 		return err
 	}
-	st, err := lstatBeneath(l.lower, rel)
+	st, err := l.lower.lstat(rel)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return os.Chmod(up, fs.FileMode(0o777&^lo.umask))
@@ -89,7 +89,7 @@ func (l layer) mkdirs(rel string, lo *layout) error {
 // hide makes the live name rel absent, if it is there or always: then it stays
 // absent when it comes up later.
 func (l layer) hide(rel string, lo *layout, always bool) error {
-	if _, err := lstatBeneath(l.lower, rel); !always && errors.Is(err, fs.ErrNotExist) {
+	if _, err := l.lower.lstat(rel); !always && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err := l.mkdirs(filepath.Dir(rel), lo); err != nil {
