@@ -52,7 +52,7 @@ func (t *tx) expected() (commit.Guarantee, string) {
 	case t.r.Publish == Stage:
 		g, why = t.e.stageForecast()
 	case t.r.Publish == Exchange:
-		g, why = t.e.exchangeForecast(t.forecast)
+		g, why = t.e.exchangeForecast()
 	}
 	return t.e.ceiling(g), why
 }

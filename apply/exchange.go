@@ -2,21 +2,112 @@ package apply
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 
 	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/apply/exchange"
 	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/receipt"
 )
 
+func (e *Engine) exchangeEnv() exchange.Env {
+	env := exchange.Env{FS: e.fs, RootPath: e.ws.Root()}
+	if rel, err := filepath.Rel(e.ws.Root(), e.ws.TxDir()); err == nil {
+		env.Skip = []string{rel}
+	}
+	return env
+}
+
+// exchange publishes the whole after-tree by one directory exchange.
 func (t *tx) exchange(ctx context.Context) (bool, error) {
-	return t.refuse(ctx, refusal.List{refusal.New(refusal.UnsupportedOperation, "", -1, "publish exchange is not available for this workspace; use journal")})
+	if t.r.Index {
+		return t.refuse(ctx, refusal.List{refusal.New(refusal.UnsupportedOperation, "", -1, "--index needs the journal publish mode")})
+	}
+	if err := t.pack(ctx); err != nil {
+		return false, err
+	}
+	if err := t.foresee(ctx); err != nil {
+		return false, err
+	}
+	if len(t.changes) == 0 {
+		return false, nil
+	}
+	res, err := exchange.Run(ctx, t.e.exchangeEnv(), t.txid, t.changes, exchange.Options{
+		Tag: t.tag(),
+		Recheck: func(ctx context.Context) (refusal.List, error) {
+			t.e.o.Before("swap")
+			return t.adm.Recheck(ctx)
+		},
+		Seal: func(ctx context.Context, f exchange.Facts) ([]byte, error) {
+			t.xfacts = &f
+			e, err := t.entry(receipt.Applied)
+			if err != nil {
+				return nil, err
+			}
+			t.sealed = &e
+			return encodeEvidence(e, t.txid)
+		},
+		AfterCommit: func(ctx context.Context, evidence []byte) error { return t.e.keep(ctx, evidence, commit.SyncFS) },
+		BeforeSwap: func(newTree string) error {
+			// Waiters that arrive after the exchange look at the new tree's own
+			// directory; it is locked before they can see it.
+			if rel, err := filepath.Rel(t.e.ws.Root(), t.e.ws.LockDir()); err == nil && filepath.IsLocal(rel) {
+				return t.lock.Also(filepath.Join(newTree, rel))
+			}
+			return nil
+		},
+		Step: func(name string) { t.e.o.Before(name) },
+	})
+	t.answer.Notes = append(t.answer.Notes, res.Notes...)
+	if res.Outcome != commit.Committed {
+		t.sealed, t.xfacts = nil, nil
+		t.dropPack()
+	}
+	switch res.Outcome {
+	case commit.Committed:
+		if err != nil {
+			t.answer.Notes = append(t.answer.Notes, "applied, and left for recovery to tidy: "+err.Error())
+		}
+		return false, nil
+	case commit.NeedsAttention:
+		return false, errors.Join(ErrAttention, err)
+	}
+	if err != nil {
+		if res.Outcome == commit.RolledBack {
+			return false, &rolledBack{err}
+		}
+		return false, err
+	}
+	out := receipt.Refused
+	if res.Outcome == commit.RolledBack {
+		out = receipt.RolledBack
+	}
+	return t.refuseAs(ctx, res.Items, out)
 }
 
+// exchanged is what an exchange established.
 func (t *tx) exchanged() (commit.Guarantee, string) {
-	return commit.GuaranteeNone, "nothing was exchanged"
+	if t.xfacts == nil {
+		return commit.GuaranteeNone, "nothing was exchanged"
+	}
+	return t.xfacts.Guarantee(), t.xfacts.Detail()
 }
 
-func (e *Engine) exchangeForecast(f commit.Facts) (commit.Guarantee, string) {
-	return commit.GuaranteeNone, "publish exchange is not available for this workspace"
+// exchangeForecast is what an exchange would earn here.
+func (e *Engine) exchangeForecast() (commit.Guarantee, string) {
+	f, it, err := exchange.Forecast(e.exchangeEnv())
+	switch {
+	case err != nil:
+		return commit.GuaranteeNone, err.Error()
+	case it != nil:
+		return commit.GuaranteeNone, it.Detail
+	}
+	return f.Guarantee(), f.Detail()
 }
 
-func (e *Engine) recoverExchange(context.Context) ([]commit.Recovered, error) { return nil, nil }
+func (e *Engine) recoverExchange(ctx context.Context) ([]commit.Recovered, error) {
+	return exchange.Recover(ctx, e.exchangeEnv(), func(ctx context.Context, r commit.Recovered) error {
+		return e.keep(ctx, r.Evidence, commit.SyncFS)
+	})
+}

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -19,6 +20,11 @@ func (e *Engine) recoverLocked(ctx context.Context) ([]commit.Recovered, error) 
 			return e.keep(ctx, r.Evidence, commit.SyncFS)
 		},
 	})
+	if len(rec) > 0 {
+		if rerr := e.receipts.Recover(ctx); rerr != nil {
+			return rec, errors.Join(err, rerr)
+		}
+	}
 	for _, r := range rec {
 		if r.Outcome == commit.RolledBack && r.TxID != "" {
 			_ = e.packs.Drop(r.TxID) // bounded by the retention anyway

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/apply/exchange"
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/editplan"
@@ -120,6 +121,7 @@ type tx struct {
 	r       Request
 	started time.Time
 	txid    string
+	lock    *lock.Lock
 
 	stamp     *snapshot.Stamp
 	file      editplan.File
@@ -143,6 +145,7 @@ type tx struct {
 	refMade   string
 	sealed    *receipt.Entry
 	stagedOK  bool
+	xfacts    *exchange.Facts
 }
 
 // Apply runs one transaction: the contract's section 7, stage by stage. A
@@ -161,6 +164,7 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 	if err != nil {
 		return nil, t.fail(ctx, fmt.Errorf("lock workspace: %w", err), receipt.Failed)
 	}
+	t.lock = lk
 	defer lk.Unlock()
 	defer func() {
 		if t.view != nil {

@@ -10,7 +10,7 @@
 // point, its parent may not be written, something in it is another mount) the
 // plan is refused and nothing is changed.
 //
-// Names: .asp-exchange-<transaction> in the parent of the root, 0700, holding
+// Names: .asp-exchange-<root>-<transaction> in the parent of the root, 0700, holding
 // tree/ (the new tree, after the exchange the old one) and journal. Nothing is
 // removed from there that has no second name in the workspace, is not a
 // pre-image of the plan, or is not our own.
@@ -19,6 +19,7 @@ package exchange
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,13 @@ const (
 	journalName = "journal"
 )
 
+// areaPrefix starts the names of the areas of one root, so that those of two
+// workspaces in the same parent are told apart before anything is in them.
+func areaPrefix(root string) string {
+	sum := sha256.Sum256([]byte(root))
+	return Prefix + hex.EncodeToString(sum[:8]) + "-"
+}
+
 // Env is the place an exchange works in. The workspace lock is held throughout.
 type Env struct {
 	FS       vfs.FS
@@ -63,6 +71,9 @@ type Options struct {
 	Seal func(ctx context.Context, f Facts) ([]byte, error)
 	// AfterCommit makes the receipt durable; it may be called twice.
 	AfterCommit func(ctx context.Context, evidence []byte) error
+	// BeforeSwap is given the absolute path of the new tree right before the
+	// exchange: who locks a directory of the workspace locks its successor too.
+	BeforeSwap func(newTree string) error
 	// Step is told the name of each step as it begins.
 	Step func(name string)
 }
@@ -213,7 +224,7 @@ func (w *work) close() {
 // full answer; an error with Committed means that the receipt or the clean-up
 // is left for Recover.
 func Run(ctx context.Context, env Env, txid string, changes []commit.Change, o Options) (Result, error) {
-	w := &work{env: env, o: o, areaNm: Prefix + txid, changes: map[string]commit.Change{}, below: map[string]bool{}, seen: map[string]listing{}}
+	w := &work{env: env, o: o, areaNm: areaPrefix(filepath.Base(env.RootPath)) + txid, changes: map[string]commit.Change{}, below: map[string]bool{}, seen: map[string]listing{}}
 	defer w.close()
 	for _, c := range changes {
 		w.changes[c.Path.String()] = c
@@ -281,6 +292,11 @@ func (w *work) run(ctx context.Context, txid string) (Result, error) {
 	}
 	if err := ctx.Err(); err != nil {
 		return undo(nil, err)
+	}
+	if w.o.BeforeSwap != nil {
+		if err := w.o.BeforeSwap(filepath.Join(filepath.Dir(w.env.RootPath), w.areaNm, treeName)); err != nil {
+			return undo(nil, err)
+		}
 	}
 	// 4. The exchange: from here on a cancel waits.
 	w.step("exchange")

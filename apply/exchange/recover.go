@@ -126,7 +126,7 @@ func Recover(ctx context.Context, env Env, completed func(ctx context.Context, r
 	slices.SortFunc(es, func(a, b vfs.DirEntry) int { return strings.Compare(a.Name, b.Name) })
 	var out []commit.Recovered
 	for _, e := range es {
-		if !strings.HasPrefix(e.Name, Prefix) || ctx.Err() != nil {
+		if !strings.HasPrefix(e.Name, areaPrefix(name)) || ctx.Err() != nil {
 			continue
 		}
 		r, mine, err := recoverOne(ctx, parent, e.Name, name, completed)
@@ -155,14 +155,7 @@ func recoverOne(ctx context.Context, parent vfs.Dir, areaName, root string, comp
 	}
 	i, err := readIntent(area)
 	if errors.Is(err, errNoIntent) {
-		// Whose it was is not known; nothing was exchanged, so it holds second
-		// names and half-made files only. The lock of this workspace keeps our own
-		// away; one of another workspace may be in the making right now.
-		mine, err := belongs(area, parent, root)
-		if err != nil || !mine {
-			return r, false, err
-		}
-		r = commit.Recovered{TxID: strings.TrimPrefix(areaName, Prefix), Outcome: commit.RolledBack}
+		r = commit.Recovered{TxID: strings.TrimPrefix(areaName, areaPrefix(root)), Outcome: commit.RolledBack}
 		return r, true, drop(parent, area, areaName)
 	}
 	if err != nil {
@@ -193,68 +186,6 @@ func recoverOne(ctx context.Context, parent vfs.Dir, areaName, root string, comp
 	}
 	r.Notes = []string{"the workspace directory was replaced by somebody else; the trees of the exchange stay in " + areaName}
 	return r, false, nil
-}
-
-// belongs tells whether an area without an intent was made from this root: a
-// file in its tree has its other name there.
-func belongs(area, parent vfs.Dir, root string) (bool, error) {
-	live, err := parent.OpenDir(root)
-	if err != nil {
-		return false, err
-	}
-	defer live.Close()
-	tree, err := area.OpenDir(treeName)
-	if errors.Is(err, fs.ErrNotExist) {
-		es, err := area.List()
-		return err == nil && len(es) == 0, err
-	}
-	if err != nil {
-		return false, err
-	}
-	defer tree.Close()
-	return shares(live, tree)
-}
-
-func shares(live, tree vfs.Dir) (bool, error) {
-	es, err := tree.List()
-	if err != nil {
-		return false, err
-	}
-	for _, e := range es {
-		st, err := tree.Lstat(e.Name)
-		if err != nil {
-			return false, err
-		}
-		other, err := live.Lstat(e.Name)
-		if err != nil {
-			continue
-		}
-		if st.Kind != vfs.KindDir {
-			if st.SameFile(other) {
-				return true, nil
-			}
-			continue
-		}
-		if other.Kind != vfs.KindDir {
-			continue
-		}
-		a, err := live.OpenDir(e.Name)
-		if err != nil {
-			return false, err
-		}
-		b, err := tree.OpenDir(e.Name)
-		if err != nil {
-			a.Close()
-			return false, err
-		}
-		yes, err := shares(a, b)
-		a.Close()
-		b.Close()
-		if yes || err != nil {
-			return yes, err
-		}
-	}
-	return false, nil
 }
 
 // drop removes an area whose tree was never published.
