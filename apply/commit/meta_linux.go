@@ -30,8 +30,19 @@ const (
 	flagsKept = 0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x4000 | 0x8000 | 0x10000 | 0x20000 | 0x800000
 )
 
-// keepFlags gives f the inode flags of the old file.
-func keepFlags(f, old vfs.File) (why string, err error) {
+// inodeFlags returns the flags of an open directory, 0 where there are none.
+func inodeFlags(d vfs.Dir) int {
+	if fd, ok := d.(vfs.Descriptor); ok {
+		if v, err := unix.IoctlGetInt(int(fd.Fd()), unix.FS_IOC_GETFLAGS); err == nil {
+			return v
+		}
+	}
+	return 0
+}
+
+// keepFlags gives f the inode flags of the old file. area are those of the
+// directory that f was made in, the only ones that it can have got.
+func keepFlags(f, old vfs.File, area int) (why string, err error) {
 	to, ok := f.(vfs.Descriptor)
 	from, ok2 := old.(vfs.Descriptor)
 	if !ok || !ok2 {
@@ -46,6 +57,9 @@ func keepFlags(f, old vfs.File) (why string, err error) {
 	}
 	if want&(flagImmutable|flagAppend) != 0 {
 		return "it is immutable or append-only", nil
+	}
+	if (want|area)&flagsKept == 0 {
+		return "", nil
 	}
 	have, err := unix.IoctlGetInt(int(to.Fd()), unix.FS_IOC_GETFLAGS)
 	if err != nil {

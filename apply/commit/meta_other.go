@@ -6,7 +6,9 @@ import "github.com/aspengine/asp/internal/vfs"
 
 func hasDefaultACL(vfs.Dir) bool { return false }
 
-func keepFlags(vfs.File, vfs.File) (string, error) { return "", nil }
+func inodeFlags(vfs.Dir) int { return 0 }
+
+func keepFlags(vfs.File, vfs.File, int) (string, error) { return "", nil }
 
 // ProbeMount knows no file system here, so that no guarantee rests on one.
 func ProbeMount(vfs.Dir) (MountFacts, error) {

@@ -44,7 +44,7 @@ func (t *tx) makeAreas(ctx context.Context) error {
 	}
 	t.chooseStyle()
 	if len(t.areas) == 1 {
-		return nil
+		return t.areas[0].inspect()
 	}
 	if err := t.syncAreas(ctx); err != nil {
 		return err
@@ -65,7 +65,20 @@ func (t *tx) makeAreas(ctx context.Context) error {
 		}
 		t.facts.Beside++
 	}
+	for _, a := range t.areas {
+		if err := a.inspect(); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// inspect notes what new files in the area are given.
+func (a *area) inspect() (err error) {
+	if a.st, err = a.dir.Stat(); err == nil {
+		a.flags = inodeFlags(a.dir)
+	}
+	return err
 }
 
 // stage makes every after-image as a name in its area and completes the steps
@@ -283,15 +296,19 @@ func (t *tx) stageLink(a vfs.Dir, s *journal.Step, j *job, src *source) error {
 // flags are those of the source, if there is one, and it is readable by nobody
 // else until they are.
 func (t *tx) stageFile(a vfs.Dir, s *journal.Step, j *job, src *source, path string) (refusal.Item, error) {
-	perm := uint32(0o600)
-	if j.after.UmaskApplies && src == nil {
-		perm = j.after.Perm // the area is closed to others; the umask is the kernel's business
+	exact := !j.after.UmaskApplies || src != nil
+	perm := j.after.Perm & 0o7777
+	if src != nil && (j.after.UmaskApplies || perm == 0 && j.metaFrom != "") {
+		perm = src.st.Perm
 	}
-	f, err := a.Create(s.Name, perm)
+	// The area is closed to others, and the name never has more permissions than
+	// it ends with: where the umask takes nothing away no chmod is needed.
+	// Bits beyond them only come when the owner is right.
+	f, err := a.Create(s.Name, perm&0o777)
 	if err != nil {
 		return refusal.Item{}, err
 	}
-	item, err := t.fill(f, s, j, src, path)
+	item, err := t.fill(f, s, j, src, path, perm, exact)
 	if err == nil && item.Code == "" && t.facts.Style == SyncEach {
 		_ = f.StartWriteback() // a hint; the sync that counts comes later
 	}
@@ -301,7 +318,7 @@ func (t *tx) stageFile(a vfs.Dir, s *journal.Step, j *job, src *source, path str
 	return item, err
 }
 
-func (t *tx) fill(f vfs.File, s *journal.Step, j *job, src *source, path string) (refusal.Item, error) {
+func (t *tx) fill(f vfs.File, s *journal.Step, j *job, src *source, path string, perm uint32, exact bool) (refusal.Item, error) {
 	var r io.ReadCloser
 	var err error
 	switch {
@@ -326,27 +343,25 @@ func (t *tx) fill(f vfs.File, s *journal.Step, j *job, src *source, path string)
 		}
 		return refusal.Item{}, ErrContent
 	}
-	exact := !j.after.UmaskApplies || src != nil
-	perm := j.after.Perm & 0o7777
-	if src != nil && (j.after.UmaskApplies || perm == 0 && j.metaFrom != "") {
-		perm = src.st.Perm
-	}
 	if src != nil {
-		if why, err := keepMetadata(f, src); err != nil || why != "" {
+		if why, err := t.keepMetadata(f, t.areas[s.Area], src); err != nil || why != "" {
 			return refusal.New(refusal.Metadata, path, -1, "%s", why), err
 		}
 	}
-	if exact {
+	st, err := f.Stat()
+	if err != nil {
+		return refusal.Item{}, err
+	}
+	if exact && st.Perm != perm {
 		if err := f.Chmod(perm); err != nil {
 			if errors.Is(err, fs.ErrPermission) {
 				return refused(refusal.Metadata, path, "mode %04o cannot be set", perm)
 			}
 			return refusal.Item{}, err
 		}
-	}
-	st, err := f.Stat()
-	if err != nil {
-		return refusal.Item{}, err
+		if st, err = f.Stat(); err != nil {
+			return refusal.Item{}, err
+		}
 	}
 	if exact && st.Perm != perm || src != nil && (st.UID != src.st.UID || st.GID != src.st.GID) {
 		return refused(refusal.Metadata, path, "owner %d:%d and mode %04o cannot be kept", st.UID, st.GID, perm)
@@ -357,16 +372,14 @@ func (t *tx) fill(f vfs.File, s *journal.Step, j *job, src *source, path string)
 
 // keepMetadata gives f the owner, extended attributes (ACLs among them) and
 // inode flags of the source. why is set when something cannot be kept.
-func keepMetadata(f vfs.File, src *source) (why string, err error) {
+func (t *tx) keepMetadata(f vfs.File, a *area, src *source) (why string, err error) {
 	if src.f == nil {
 		return "", nil
 	}
-	st, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	// The owner first: changing it clears setuid bits and capabilities.
-	if st.UID != src.st.UID || st.GID != src.st.GID {
+	// A new file has the owner of its area, which was made by the same rules; the
+	// last look at the staged file would show if not. The owner comes first:
+	// changing it clears setuid bits and capabilities.
+	if a.st.UID != src.st.UID || a.st.GID != src.st.GID {
 		if err := f.Chown(src.st.UID, src.st.GID); err != nil {
 			if refusesMetadata(err) {
 				return fmt.Sprintf("owner %d:%d cannot be kept", src.st.UID, src.st.GID), nil
@@ -378,9 +391,11 @@ func keepMetadata(f vfs.File, src *source) (why string, err error) {
 	if err != nil {
 		return "", err
 	}
-	have, err := f.Xattrs()
-	if err != nil {
-		return "", err
+	var have map[string][]byte
+	if a.inherits {
+		if have, err = f.Xattrs(); err != nil {
+			return "", err
+		}
 	}
 	for name := range have {
 		if _, ok := want[name]; !ok {
@@ -398,7 +413,7 @@ func keepMetadata(f vfs.File, src *source) (why string, err error) {
 			return "", err
 		}
 	}
-	return keepFlags(f, src.f)
+	return keepFlags(f, src.f, a.flags)
 }
 
 // refusesMetadata tells an answer of the file system ("not this attribute")

@@ -37,6 +37,8 @@ type area struct {
 	parent dirKey
 	// inherits: new names in it get a group or an ACL from it.
 	inherits bool
+	st       vfs.Stat // of the directory
+	flags    int      // its inode flags
 }
 
 // mount is one mount that the transaction writes to. dir is a handle on it that
