@@ -207,13 +207,27 @@ func moved(a, b *snapshot.Stamp) []string {
 	return out
 }
 
-// ownPolicy finds a plan that changes the policy that judges it: the committed
-// policy stays the one that counts, and a change of it cannot pass a gate here,
-// because whether it weakens anything is not decided by this command.
+// ownPolicy finds a plan that changes the policy that judges it. The committed
+// policy stays the one that counts; a change that would authorize or weaken
+// anything takes a gate its answer.
 func (e *Engine) ownPolicy(t *tx) []wire.Degradation {
 	for _, n := range t.adm.Nets {
-		if n.Path.String() == policy.SourceRepository && t.r.CallSite == wire.Gate {
-			return []wire.Degradation{{Source: "policy", Reason: wire.DegradePolicySelfAuthorization, Detail: "the plan changes .asp/asp.json; the committed policy judges it, and the change must be accepted by a merge"}}
+		if n.Path.String() != policy.SourceRepository {
+			continue
+		}
+		var after []byte
+		switch n.Content {
+		case editplan.ContentBlob:
+			after = t.adm.Plan.Blobs[n.After.Digest]
+		case editplan.ContentEdits:
+			after = n.Bytes
+		case editplan.ContentSame:
+			return nil
+		case editplan.ContentLive:
+			after, _ = t.view.Bytes(n.From) // unreadable counts as a policy that would be rejected
+		}
+		if g, bad := e.pol.Candidate(after); bad && t.r.CallSite == wire.Gate {
+			return []wire.Degradation{g}
 		}
 	}
 	return nil

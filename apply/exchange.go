@@ -66,6 +66,11 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 	}
 	switch res.Outcome {
 	case commit.Committed:
+		// The open root is the old tree now.
+		if root, oerr := t.e.fs.OpenRoot(t.e.ws.Root()); oerr == nil {
+			_ = t.e.root.Close()
+			t.e.root = root
+		}
 		if err != nil {
 			t.answer.Notes = append(t.answer.Notes, "applied, and left for recovery to tidy: "+err.Error())
 		}

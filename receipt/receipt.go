@@ -23,7 +23,7 @@ package receipt
 import (
 	"errors"
 	"fmt"
-	"regexp"
+	"strings"
 	"time"
 
 	"github.com/aspengine/asp/internal/canon"
@@ -137,7 +137,33 @@ func NewID(now time.Time) string {
 	return "rcpt-" + now.UTC().Format("20060102T150405") + fmt.Sprintf("%06dZ-", now.UTC().Nanosecond()/1000) + home.Random(8)
 }
 
-var idPattern = regexp.MustCompile(`^rcpt-[0-9]{8}T[0-9]{12}Z-[0-9a-f]{16}$`)
+// isID tells whether s has the form that NewID makes:
+// rcpt-YYYYMMDDTHHMMSSuuuuuuZ-<16 hexadecimal digits>.
+func isID(s string) bool {
+	const form = "rcpt-00000000T000000000000Z-xxxxxxxxxxxxxxxx"
+	if len(s) != len(form) {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; form[i] {
+		case '0':
+			if c < '0' || c > '9' {
+				return false
+			}
+		case 'x':
+			if !hexDigit(c) {
+				return false
+			}
+		default:
+			if c != form[i] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func hexDigit(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
 
 // Entry is a receipt to be kept.
 type Entry struct {
@@ -188,7 +214,7 @@ func (e Entry) seal(previous string) (*Stored, error) {
 	if !e.Outcome.valid() {
 		return nil, fmt.Errorf("outcome %.60q is none", string(e.Outcome))
 	}
-	if !idPattern.MatchString(e.Receipt.ReceiptID) {
+	if !isID(e.Receipt.ReceiptID) {
 		return nil, fmt.Errorf("receipt id %.100q is none of ours", e.Receipt.ReceiptID)
 	}
 	r, err := canon.From(e.Receipt)
@@ -283,12 +309,13 @@ func fromValue(v canon.Value, b []byte) (*Stored, error) {
 	if need != 0 {
 		return nil, errors.New("receipt, outcome or previous is missing")
 	}
-	if !idPattern.MatchString(s.Receipt.ReceiptID) {
+	if !isID(s.Receipt.ReceiptID) {
 		return nil, fmt.Errorf("receipt id %.100q is none of ours", s.Receipt.ReceiptID)
 	}
 	return s, nil
 }
 
-var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-
-func isDigest(s string) bool { return digestPattern.MatchString(s) }
+func isDigest(s string) bool {
+	h, ok := strings.CutPrefix(s, "sha256:")
+	return ok && len(h) == 64 && strings.Trim(h, "0123456789abcdef") == ""
+}

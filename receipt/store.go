@@ -232,7 +232,7 @@ var ErrNoReceipt = errors.New("no such receipt")
 // Get reads one receipt. ErrNoReceipt when it was never made or was pruned;
 // another error when the file is damaged. It proves nothing about the chain.
 func (s *Store) Get(id string) (*Stored, error) {
-	if !idPattern.MatchString(id) {
+	if !isID(id) {
 		return nil, fmt.Errorf("read receipt %.100q: %w", id, ErrNoReceipt)
 	}
 	st, err := s.read(id + ".json")
@@ -301,7 +301,7 @@ func (s *Store) names() ([]string, error) {
 	}
 	var out []string
 	for _, e := range es {
-		if id, ok := strings.CutSuffix(e.Name, ".json"); ok && idPattern.MatchString(id) {
+		if id, ok := strings.CutSuffix(e.Name, ".json"); ok && isID(id) {
 			out = append(out, e.Name)
 		}
 	}

@@ -95,7 +95,7 @@ func (s *Store) readLinks(ctx context.Context, r *Report) ([]*link, error) {
 			return nil, err
 		}
 		id, ok := strings.CutSuffix(n, ".json")
-		if !ok || !idPattern.MatchString(id) {
+		if !ok || !isID(id) {
 			r.add("%.100q is no receipt", n)
 			continue
 		}

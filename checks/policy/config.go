@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -163,14 +162,35 @@ func readConfig(r *reader, v canon.Value, c *Config) {
 	})
 }
 
-var (
-	checkNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
-	envNamePattern   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-)
+// checkName tells whether a check may have that name: it is part of requirement
+// ids and of what people type. Compared by hand, because compiling patterns
+// costs start-up time in every command.
+func checkName(s string) bool {
+	for i := range len(s) {
+		if !alnum(s[i]) && (i == 0 || s[i] != '.' && s[i] != '_' && s[i] != '-') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 100
+}
+
+// envName tells whether s can name a variable.
+func envName(s string) bool {
+	for i := range len(s) {
+		if digit := s[i] >= '0' && s[i] <= '9'; !alnum(s[i]) && s[i] != '_' || digit && i == 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func alnum(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+}
 
 func readCommand(r *reader, name string, v canon.Value, path string) Command {
 	c := Command{Name: name, CallSites: callSites, Digest: canon.DigestText(v)}
-	if !checkNamePattern.MatchString(name) {
+	if !checkName(name) {
 		r.fail(path, "the name of a check may hold letters, digits, dot, dash and underscore, at most 100")
 	}
 	if !r.object(v, path, "!argv", "env", "timeoutMs", "callSites", "required") {
@@ -206,7 +226,7 @@ func (r *reader) noNUL(v canon.Value, path string) string {
 }
 
 func (r *reader) envName(k, path string) {
-	if !envNamePattern.MatchString(k) {
+	if !envName(k) {
 		r.fail(path, "%.60q is no name of a variable", k)
 	}
 }

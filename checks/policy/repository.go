@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"regexp"
+	"strings"
 	"time"
 
 	"github.com/aspengine/asp/internal/canon"
@@ -54,7 +54,12 @@ func ParseRepository(file string, b []byte) (Repository, error) {
 	return p, err
 }
 
-var versionPattern = regexp.MustCompile(`^asp/[0-9]+\.[0-9]+`)
+// aspVersion tells whether s starts with asp/N.N.
+func aspVersion(s string) bool {
+	rest, ok := strings.CutPrefix(s, "asp/")
+	major, minor, dot := strings.Cut(rest, ".")
+	return ok && dot && major != "" && strings.Trim(major, "0123456789") == "" && minor != "" && minor[0] >= '0' && minor[0] <= '9'
+}
 
 func readRepository(r *reader, v canon.Value, path string) Repository {
 	p := Repository{Value: v, Gates: map[wire.CallSite]GateList{}, Budgets: map[wire.CallSite]time.Duration{}}
@@ -64,7 +69,7 @@ func readRepository(r *reader, v canon.Value, path string) Repository {
 	member(v, path, "$schema", func(m canon.Value, path string) { r.text(m, path) })
 	member(v, path, "aspVersion", func(m canon.Value, path string) {
 		p.Version = r.text(m, path)
-		if m.Kind() == canon.String && !versionPattern.MatchString(p.Version) {
+		if m.Kind() == canon.String && !aspVersion(p.Version) {
 			r.fail(path, "%.60q, must look like asp/1.0", p.Version)
 		}
 	})
