@@ -1,7 +1,7 @@
 package sandbox
 
 import (
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -42,8 +42,8 @@ func ChildMain() {
 }
 
 type child struct {
-	in       *json.Decoder
-	out      *json.Encoder
+	in       *gob.Decoder
+	out      *gob.Encoder
 	order    order
 	stopping atomic.Bool // the parent's pipe ended: nothing more is reported
 }
@@ -59,8 +59,8 @@ func childMain() int {
 	}
 	orders := os.NewFile(orderFD, "order")
 	c := &child{
-		in:  json.NewDecoder(orders),
-		out: json.NewEncoder(os.NewFile(reportFD, "report")),
+		in:  gob.NewDecoder(orders),
+		out: gob.NewEncoder(os.NewFile(reportFD, "report")),
 	}
 	if err := c.in.Decode(&c.order); err != nil {
 		return childBroken

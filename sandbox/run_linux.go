@@ -2,7 +2,7 @@ package sandbox
 
 import (
 	"context"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -223,9 +223,9 @@ type half struct {
 	cmd        *exec.Cmd
 	namespaces bool
 	in         *os.File // order pipe
-	enc        *json.Encoder
+	enc        *gob.Encoder
 	reportR    *os.File
-	dec        *json.Decoder
+	dec        *gob.Decoder
 
 	captures [2]*capture // stdout and stderr, nil where not captured
 	once     sync.Once
@@ -298,7 +298,7 @@ func spawn(namespaces, netOff bool, io streams) (_ *half, err error) {
 		}
 		theirs = append(theirs, stdin)
 	}
-	h.in, h.enc, h.reportR, h.dec = orderW, json.NewEncoder(orderW), reportR, json.NewDecoder(reportR)
+	h.in, h.enc, h.reportR, h.dec = orderW, gob.NewEncoder(orderW), reportR, gob.NewDecoder(reportR)
 	h.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{"asp", ChildArg},
 		Env: []string{"GOGC=off"}, // the child half lives short; nothing of the caller's environment is in its memory

@@ -500,12 +500,47 @@ func TestHostKilled(t *testing.T) {
 	}
 }
 
+func TestBytesArriveUnchanged(t *testing.T) {
+	w := newWorld(t)
+	s := w.spec("")
+	s.Argv = []string{"sh", "-c", `printf '%s|%s' "$1" "$V"`, "sh", "a\xff\n<&>"}
+	s.Env["V"] = "v\xe9\u2028"
+	if res := run(t, w.caps, s); string(res.Stdout) != "a\xff\n<&>|v\xe9\u2028" {
+		t.Errorf("got %q", res.Stdout)
+	}
+}
+
+func TestNetworkKept(t *testing.T) {
+	w := newWorld(t)
+	s := w.spec("readlink /proc/self/ns/net")
+	s.Network = true
+	host, err := os.Readlink("/proc/self/ns/net")
+	must(t, err)
+	if res := run(t, w.caps, s); res.Boundary.NetworkOff || string(res.Stdout) != host+"\n" {
+		t.Errorf("network off %v, namespace %q", res.Boundary.NetworkOff, res.Stdout)
+	}
+	w.fresh(t)
+	s.Network = false
+	if res := run(t, w.caps, s); !res.Boundary.NetworkOff || string(res.Stdout) == host+"\n" {
+		t.Errorf("network off %v, namespace %q", res.Boundary.NetworkOff, res.Stdout)
+	}
+}
+
 func TestLimits(t *testing.T) {
 	w := newWorld(t)
 	s := w.spec("ulimit -n; ulimit -c")
 	s.Limits.Files = 77
 	if res := run(t, w.caps, s); string(res.Stdout) != "77\n0\n" {
 		t.Errorf("limits: %q", res.Stdout)
+	}
+	if os.Geteuid() == 0 {
+		return // the kernel exempts root from the next one, hence "best effort"
+	}
+	w.fresh(t)
+	s = w.spec("i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done; echo all")
+	s.Limits.Processes = 50
+	if res := run(t, w.caps, s); strings.Contains(string(res.Stdout), "all") || res.ExitCode == 0 {
+		t.Errorf("a hundred processes under a limit of 50: exit %d, %q", res.ExitCode, res.Stdout)
 	}
 }
 

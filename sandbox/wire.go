@@ -4,8 +4,9 @@ package sandbox
 // is the only argument.
 const ChildArg = "__sandbox-child"
 
-// The parent and its child half talk over two pipes, one JSON value after the
-// other. Both halves are the same executable, so the form has no version.
+// The parent and its child half talk over two pipes, one gob value after the
+// other: not JSON, because paths, arguments and environment are bytes and need
+// not be UTF-8. Both halves are the same executable, so the form has no version.
 
 // order is what the child is told, on descriptor 3. The pipe stays open: its end
 // means that the parent is gone or wants the run to end.
@@ -34,20 +35,20 @@ const (
 type report struct {
 	Stage stage
 
-	Caps  *Caps  `json:",omitempty"`
-	Op    string `json:",omitempty"` // setup: what failed
-	Errno int    `json:",omitempty"`
+	Caps  *Caps
+	Op    string // setup: what failed
+	Errno int
 
-	Probes   []probeAnswer `json:",omitempty"`
-	Writable []string      `json:",omitempty"` // mounts that are writable and not ours
-	ProbeErr string        `json:",omitempty"`
+	Probes   []probeAnswer
+	Writable []string // mounts that are writable and not ours
+	ProbeErr string
 
-	Pid       int      `json:",omitempty"`
-	Started   bool     `json:",omitempty"`
-	StartErr  string   `json:",omitempty"`
-	ExitCode  int      `json:",omitempty"`
-	Signal    string   `json:",omitempty"`
-	Leftovers []string `json:",omitempty"`
+	Pid       int
+	Started   bool
+	StartErr  string
+	ExitCode  int
+	Signal    string
+	Leftovers []string
 }
 
 // probeAnswer is what happened at one protected path, seen from inside.

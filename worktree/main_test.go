@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/aspengine/asp/sandbox"
@@ -20,7 +21,11 @@ const helperVar = "ASP_WORKTREE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
 	sandbox.ChildMain()
-	if os.Getenv(helperVar) != "" {
+	switch os.Getenv(helperVar) {
+	case "":
+	case "submount":
+		os.Exit(submount())
+	default:
 		os.Exit(helper())
 	}
 	goleak.VerifyTestMain(m)
@@ -35,7 +40,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// place is a workspace and a scratch base beside it.
+// place is a workspace and a scratch base beside it. The workspace's name holds
+// what overlay options, mountinfo and text encodings stumble over.
 type place struct {
 	root, scratch string
 	caps          sandbox.Caps
@@ -57,7 +63,7 @@ func newPlace(t testing.TB) *place {
 	})
 	d, err = filepath.EvalSymlinks(d)
 	must(t, err)
-	p := &place{root: filepath.Join(d, "repo"), scratch: filepath.Join(d, "state", "scratch")}
+	p := &place{root: filepath.Join(d, "re po,a:b\\c\xe9"), scratch: filepath.Join(d, "state", "scratch")}
 	must(t, os.Mkdir(p.root, 0o755))
 	must(t, os.MkdirAll(p.scratch, 0o700))
 	p.caps = sandboxtest.Caps(t, p.root, p.scratch)
@@ -177,4 +183,34 @@ func helper() int {
 			return 1
 		}
 	}
+}
+
+// submount runs in a mount namespace of its own and mounts something inside the
+// workspace.
+func submount() int {
+	ctx, root := context.Background(), os.Getenv("ROOT")
+	mnt := filepath.Join(root, "mnt")
+	if err := syscall.Mount("none", mnt, "tmpfs", 0, ""); err != nil {
+		fmt.Println("cannot set up:", err)
+		return 3
+	}
+	if err := os.WriteFile(filepath.Join(mnt, "f"), []byte("mounted\n"), 0o644); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	c, err := worktree.Build(ctx, worktree.Spec{Root: root, ScratchBase: os.Getenv("SCRATCH"), Caps: worktree.Probe(ctx, root, os.Getenv("SCRATCH"))})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	s := c.Sandbox(nil)
+	s.Argv, s.Require, s.Env["PATH"] = []string{"sh", "-c", "cat mnt/f; echo changed > mnt/f; cat mnt/f"}, sandbox.MediatedWrite, os.Getenv("PATH")
+	res, err := sandbox.Run(ctx, c.Caps, s)
+	b, _ := os.ReadFile(filepath.Join(mnt, "f"))
+	fmt.Printf("%s %s%s%v %d notes, overlay %v, err=%v\n", c.Method, res.Stdout, b, res.Boundary.Level, len(c.Notes), c.Caps.CanOverlay(), err)
+	if err := c.Close(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
 }

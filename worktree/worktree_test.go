@@ -41,7 +41,7 @@ func TestAfterStateIsVisible(t *testing.T) {
 				put(t, "l2", "a", snapshot.ModeSymlink), put(t, "key", "k2", snapshot.ModeRegular),
 				put(t, "run.sh", "#!/bin/sh\n", snapshot.ModeExecutable),
 			))
-			got := in(t, c, `pwd; find . -mindepth 1 | sort | while read f; do stat -c '%n %A' "$f"; done; cat a file/inner dir; readlink l2; test "$(pwd)" = "$ROOT" && cat $ROOT/a`, "ROOT="+p.root)
+			got := in(t, c, `pwd; find . -mindepth 1 | sort | while read f; do stat -c '%n %A' "$f"; done; cat a file/inner dir; readlink l2; test "$(pwd)" = "$ROOT" && cat "$ROOT/a"`, "ROOT="+p.root)
 			um := umask(t)
 			perm := func(base os.FileMode) string { return (base &^ um).String() }
 			want := p.root + "\n" + strings.Join([]string{
@@ -307,7 +307,7 @@ func TestChoiceOfMethod(t *testing.T) {
 	if c.Method != worktree.Copy || c.Dir != p.root || len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "because") {
 		t.Errorf("got %s at %s, %q", c.Method, c.Dir, c.Notes)
 	}
-	if got := in(t, c, "echo 2 > a; cat "+p.root+"/a"); got != "2\n" { // mounted at the workspace's own path
+	if got := in(t, c, "echo 2 > a; cat '"+p.root+"/a'"); got != "2\n" { // mounted at the workspace's own path
 		t.Errorf("copy in namespaces: %q", got)
 	}
 	s.Method = worktree.Overlay
@@ -325,6 +325,44 @@ func TestChoiceOfMethod(t *testing.T) {
 	}
 	if b, _ := os.ReadFile(filepath.Join(p.root, "a")); string(b) != "1" {
 		t.Error("live file changed")
+	}
+}
+
+// A mount inside the workspace cannot be under an overlay: the check gets a copy
+// that holds what is mounted there.
+func TestMountInsideTheWorkspace(t *testing.T) {
+	p := newPlace(t)
+	must(t, os.Mkdir(filepath.Join(p.root, "mnt"), 0o755))
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = []string{helperVar + "=submount", "ROOT=" + p.root, "SCRATCH=" + p.scratch, "PATH=" + os.Getenv("PATH")}
+	uid, gid := os.Geteuid(), os.Getegid()
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}},
+		AmbientCaps: []uintptr{21, 31}, // SYS_ADMIN to mount, SETFCAP to map root once more
+	}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() == 3 {
+		t.Skipf("no mount in a namespace here: %s", out)
+	}
+	want := "copy mounted\nchanged\nmounted\nmediated-write 1 notes, overlay false, err=<nil>\n"
+	if err != nil || string(out) != want {
+		t.Errorf("%v: got %q, want %q", err, out, want)
+	}
+	p.empty(t)
+}
+
+// The caller's word on permissions is final, to the bit.
+func TestPerm(t *testing.T) {
+	for _, m := range methods {
+		p := newPlace(t)
+		p.write(t, map[string]string{"a": "1", "b": "1"})
+		s := p.spec(m, put(t, "a", "2", snapshot.ModeRegular), put(t, "b", "2", snapshot.ModeExecutable), put(t, "n", "2", snapshot.ModeRegular))
+		s.Perm = func(q snapshot.Path) (uint32, bool) { return 0o604, q.String() != "b" }
+		if got := in(t, build(t, s), "stat -c %a a b n"); got != "604\n755\n604\n" {
+			t.Errorf("%s: %q", m, got)
+		}
 	}
 }
 
