@@ -1,4 +1,4 @@
-//go:build linux
+//go:build unix
 
 package scan
 
@@ -359,7 +359,7 @@ func (d DirHandle) Open(name string) (*OpenedFile, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && kindOf(st.Mode) != File {
+	if err = unix.Fstat(fd, &st); err == nil && kindOf(uint32(st.Mode)) != File {
 		err = ErrNotRegular
 	}
 	if err != nil {
