@@ -1,10 +1,12 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/aspengine/asp/apply/commit"
@@ -12,13 +14,11 @@ import (
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
 )
-
-// ErrNotStaged answers a publish of a proposal that is not staged here.
-var ErrNotStaged = errors.New("no staged proposal by that id")
 
 // foresee computes the baseline that the after-state has.
 func (t *tx) foresee(ctx context.Context) error {
@@ -129,52 +129,79 @@ func (e *Engine) stageForecast() (commit.Guarantee, string) {
 	return commit.StagedSnapshot, "expected, not earned yet: content-addressed snapshot under the state directory"
 }
 
-// LoadStaged gives the plan of a staged proposal.
-func (e *Engine) LoadStaged(id string) (editplan.File, error) {
+// publishedSuffix marks a staged proposal that was published: kept for a while,
+// so that a repeated publish gets the first answer.
+const publishedSuffix = ".published"
+
+// loadStaged gives the plan of a staged proposal, published or not. One that is
+// not kept is a refusal.
+func (e *Engine) loadStaged(id string) (editplan.File, refusal.List, error) {
 	dir, err := e.state.Sub(home.Staged)
 	if err != nil {
-		return editplan.File{}, err
+		return editplan.File{}, nil, err
 	}
-	b, err := home.ReadFile(dir, stagedName(id), receipt.MaxStored)
+	name := stagedName(id)
+	b, err := home.ReadFile(dir, name, maxStaged)
 	if errors.Is(err, fs.ErrNotExist) {
-		return editplan.File{}, fmt.Errorf("proposal %.200q: %w", id, ErrNotStaged)
+		b, err = home.ReadFile(dir, name+publishedSuffix, maxStaged)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return editplan.File{}, refusal.List{refusal.New(refusal.UnknownProposal, "", -1, "no proposal %q is staged for this workspace; stage one with `asp apply --stage`", cut(id))}, nil
 	}
 	if err != nil {
-		return editplan.File{}, err
+		return editplan.File{}, nil, err
 	}
-	v, err := canon.Parse(b, canon.Limits{Bytes: 2 * receipt.MaxStored, Depth: 90})
+	v, err := canon.Parse(b, canon.Limits{Bytes: 2 * maxStaged, Depth: 90})
 	if err != nil {
-		return editplan.File{}, fmt.Errorf("read staged proposal: %w", err)
+		return editplan.File{}, nil, fmt.Errorf("read staged proposal: %w", err)
 	}
 	f, ok := v.Get("file")
 	if !ok {
-		return editplan.File{}, errors.New("read staged proposal: no plan in it")
+		return editplan.File{}, nil, errors.New("read staged proposal: no plan in it")
 	}
 	file, items := editplan.Decode(f.Bytes(), planLimits(e.cfg))
-	if len(items) > 0 {
-		return file, fmt.Errorf("read staged proposal: %s", items.First())
-	}
-	return file, nil
+	return file, items, nil
 }
+
+// maxStaged bounds a staged plan with its content, in bytes.
+const maxStaged = 1 << 30
 
 // PublishStaged brings a staged snapshot into the workspace, re-validated from
 // the start like any plan.
 func (e *Engine) PublishStaged(ctx context.Context, id string, r Request) (*Answer, error) {
-	file, err := e.LoadStaged(id)
-	if err != nil {
-		return nil, err
-	}
-	r.Load = func(context.Context, *View, snapshot.Baseline) (editplan.File, refusal.List, error) {
-		return file, nil, nil
-	}
-	r.Publishing = true
+	r.Load = func(context.Context, *View, snapshot.Baseline) (editplan.File, refusal.List, error) { return e.loadStaged(id) }
+	r.AsProposal = id
 	a, err := e.Apply(ctx, r)
-	if err == nil && a.Result != nil && a.Result.Applied {
+	if err == nil && a.Result != nil && a.Result.Applied && !a.Repeated {
 		if dir, derr := e.state.Sub(home.Staged); derr == nil {
-			_ = dir.Unlink(stagedName(id)) // published; a left-over costs space only
+			_ = dir.Rename(stagedName(id), dir, stagedName(id)+publishedSuffix, vfs.Replace) // a left-over pins its blobs, no more
+			e.pruneStaged(dir)
 		}
 	}
 	return a, err
+}
+
+// pruneStaged forgets published proposals beyond the newest few.
+func (e *Engine) pruneStaged(dir vfs.Dir) {
+	es, err := dir.List()
+	if err != nil {
+		return
+	}
+	type aged struct {
+		name  string
+		mtime int64
+	}
+	var all []aged
+	for _, x := range es {
+		if st, err := dir.Lstat(x.Name); err == nil && strings.HasSuffix(x.Name, publishedSuffix) {
+			all = append(all, aged{x.Name, st.Mtime})
+		}
+	}
+	slices.SortFunc(all, func(a, b aged) int { return cmp.Compare(a.mtime, b.mtime) })
+	for len(all) > maxProposals {
+		_ = dir.Unlink(all[0].name)
+		all = all[1:]
+	}
 }
 
 // stagedPins lists the transactions whose packs hold staged snapshots.
@@ -192,11 +219,11 @@ func (e *Engine) stagedPins() map[string]bool {
 		if !strings.HasSuffix(x.Name, ".json") {
 			continue
 		}
-		b, err := home.ReadFile(dir, x.Name, receipt.MaxStored)
+		b, err := home.ReadFile(dir, x.Name, maxStaged)
 		if err != nil {
 			continue
 		}
-		if v, err := canon.Parse(b, canon.Limits{Bytes: 2 * receipt.MaxStored, Depth: 90}); err == nil {
+		if v, err := canon.Parse(b, canon.Limits{Bytes: 2 * maxStaged, Depth: 90}); err == nil {
 			id, _ := v.Get("transaction")
 			pins[id.Str()] = true
 		}

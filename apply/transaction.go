@@ -74,9 +74,6 @@ type Request struct {
 	// of the paths that this brings back.
 	Undoes string
 	Perms  map[string]uint32
-	// Publishing tells that the plan was staged before, so that its staged
-	// outcome is no reason to answer at once.
-	Publishing bool
 }
 
 // Answer is what came of a request. Exactly one of Result and DryRun is set.

@@ -19,26 +19,33 @@ import (
 // UndoPrefix starts the proposal id of an undo; the receipt id follows.
 const UndoPrefix = "undo:"
 
-// ErrNotUndoable answers an undo of a receipt that changed no file.
-var ErrNotUndoable = errors.New("that receipt changed nothing that could be taken back")
-
 // Undo takes an applied change back: the inverse plan, over the same stages as
 // any other plan. Later edits of the same files stay where they do not overlap
 // the change; where they do, it is refused.
 func (e *Engine) Undo(ctx context.Context, receiptID string, r Request) (*Answer, error) {
+	r.AsProposal, r.Undoes = UndoPrefix+receiptID, receiptID
 	st, err := e.receipts.Get(receiptID)
-	if err != nil {
+	if err != nil && !errors.Is(err, receipt.ErrNoReceipt) {
 		return nil, err
+	}
+	refuse := func(it refusal.Item) (*Answer, error) {
+		r.Load = func(context.Context, *View, snapshot.Baseline) (editplan.File, refusal.List, error) {
+			return editplan.File{}, refusal.List{it}, nil
+		}
+		return e.Apply(ctx, r)
+	}
+	if err != nil {
+		return refuse(refusal.New(refusal.UnknownProposal, "", -1, "no receipt %q is kept for this workspace; `asp receipts list` shows them", cut(receiptID)))
 	}
 	ev, err := readEvidence(st)
 	if err != nil {
 		return nil, err
 	}
 	if st.Outcome != receipt.Applied || len(ev.Paths) == 0 {
-		return nil, fmt.Errorf("undo receipt %s (%s): %w", receiptID, st.Outcome, ErrNotUndoable)
+		return refuse(refusal.New(refusal.UnsupportedOperation, "", -1, "receipt %s (%s) changed no file, so there is nothing to take back", receiptID, st.Outcome))
 	}
 	u := &undo{e: e, id: receiptID, ev: ev}
-	r.Load, r.AsProposal, r.Undoes, r.Perms = u.load, UndoPrefix+receiptID, receiptID, u.perms()
+	r.Load, r.Perms = u.load, u.perms()
 	return e.Apply(ctx, r)
 }
 

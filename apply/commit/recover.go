@@ -204,6 +204,11 @@ func (t *tx) cleanRest() error {
 func (t *tx) complete(ctx context.Context, r Recovered, o RecoverOptions) (Recovered, bool, error) {
 	r.Outcome, r.Evidence, r.Paths = Committed, t.log.Evidence, t.paths()
 	t.facts.Style = SyncEach
+	// A killed process may have written the record without having synced it. It
+	// must be durable before anything that undo would need is removed.
+	if err := errors.Join(syncFile(t.areas[0].dir, journalName), t.areas[0].dir.Sync()); err != nil {
+		return r, false, err
+	}
 	if err := t.tidy(ctx); err != nil {
 		return r, false, err
 	}

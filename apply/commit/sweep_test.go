@@ -420,3 +420,40 @@ func TestPowerCutSweep(t *testing.T) {
 		}
 	}
 }
+
+// TestPowerCutInRecovery: the process is killed at some point, recovery begins,
+// and the power goes at each of its operations. What the killed process had
+// written but not synced, the commit record above all, must not decide anything
+// that the disk then forgets.
+func TestPowerCutInRecovery(t *testing.T) {
+	for _, name := range []string{"CR-01 mixed", "file becomes directory", "directory becomes file", "index in the same transaction"} {
+		s := scenarioNamed(t, name)
+		t.Run(name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				for m := 1; ; m++ {
+					w := newWorld(t, s.before)
+					ff := faultfs.New(w.fs, faultfs.AtMutation(n, faultfs.Fault{Death: faultfs.DiesAfter}))
+					attempt(t, w, ff, s, styles[n%2])
+					if !ff.Dead() {
+						return
+					}
+					w.fs.Kill()
+					rf := faultfs.New(w.fs, faultfs.AtMutation(m, faultfs.Fault{Death: faultfs.DiesAfter}))
+					e, done, err := w.env(rf)
+					if err != nil {
+						t.Fatal(err)
+					}
+					commit.Recover(context.Background(), e, commit.RecoverOptions{})
+					done()
+					if !rf.Dead() {
+						break
+					}
+					for _, mode := range memfs.Modes() {
+						cut := &world{t, w.fs.Crash(mode, rand.New(rand.NewPCG(uint64(n), uint64(m))).IntN)}
+						recovered(t, cut, s, "", "killed after", n, last(ff).String(), "cut after", m, last(rf).String(), mode)
+					}
+				}
+			}
+		})
+	}
+}
