@@ -203,6 +203,32 @@ func withEmptyTo(v canon.Value) canon.Value {
 	return v
 }
 
+// TestModeAnnotation holds that a mode is asked for by message and data
+// together, and by nothing that merely speaks of one.
+func TestModeAnnotation(t *testing.T) {
+	const asked = `{"message":"mode 100755","data":{"mode":"100755"}}`
+	for annotation, want := range map[string]editplan.ModeChange{
+		asked: editplan.ModeExec,
+		`{"message":"mode 100644","data":{"mode":"100644"}}`:                editplan.ModePlain,
+		`{"message":"mode 100755"}`:                                         editplan.ModeKeep,
+		`{"message":"mode 100644","data":{"mode":"100755"}}`:                editplan.ModeKeep,
+		`{"message":"made executable","data":{"mode":"100755"}}`:            editplan.ModeKeep,
+		`{"message":"mode 100755","data":{"mode":100755}}`:                  editplan.ModeKeep,
+		`{"message":"fast mode","data":{"mode":"fast"}}`:                    editplan.ModeKeep,
+		asked + `,` + asked:                                                 editplan.ModeExec,
+		`{"message":"x","data":{"mode":"y"}},` + asked + `,{"message":"z"}`: editplan.ModeExec,
+	} {
+		p, refused := compileText(t, strings.Replace(good(), asked, annotation, 1), editplan.Limits{}, nil)
+		if len(refused) > 0 || p.Ops[2].Mode != want {
+			t.Errorf("%s: %v, want %v", annotation, refused, want)
+		}
+	}
+	_, refused, err := editplan.Compile(build(t, mode(remove("a", "A"), editplan.ModeExec)), editplan.Limits{}, nil)
+	if err != nil || len(refused) != 1 || refused[0].Code != refusal.BadMessage {
+		t.Errorf("mode of a deleted file: %v %v", refused, err)
+	}
+}
+
 func TestProtectedNameListsAllThatHFSIgnores(t *testing.T) {
 	ignored := 0
 	for r := rune(1); r < 0x10000; r++ {

@@ -207,6 +207,7 @@ func TestResolve(t *testing.T) {
 		{"copy of moved bytes", drafts{rename("a", "c", "A"), create("a", "A")}, []string{"c: live new from a [0]"}},
 		{"file deleted and another moved in and edited", drafts{remove("b", "B"), rename("a", "b", "A"), edit("b", "A", ed(0, 0, 0, 1, "z"))},
 			[]string{"a: gone [1]", `b: edits "z" from a [0 1 2]`}},
+		{"a file comes and goes where a directory was", drafts{remove("dir/x", "x\n"), create("dir", "d"), remove("dir", "d")}, []string{"dir/x: gone [0]"}},
 		{"new directory beside an empty one", drafts{create("empty/n", "1")}, []string{`empty/n: blob "1" new [0]`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -299,6 +300,26 @@ func TestResolveIsLazy(t *testing.T) {
 	p = compile(t, edit("a", "A", ed(0, 0, 0, 0, "x")))
 	if _, _, err := editplan.Resolve(p, d); !errors.Is(err, errDisk) {
 		t.Errorf("an error of the reader became %v", err)
+	}
+}
+
+// vast calls every file too large for text.
+type vast struct{ strict }
+
+func (v vast) State(p snapshot.Path) (editplan.State, error) {
+	s, err := v.strict.State(p)
+	s.Size = editplan.MaxTextFile + 1
+	return s, err
+}
+
+func TestResolveLargeFiles(t *testing.T) {
+	d := vast{strict{disk{"a": "A"}}}
+	_, refused, err := editplan.Resolve(compile(t, edit("a", "A", ed(0, 0, 0, 0, "x"))), d)
+	if err != nil || len(refused) != 1 || refused[0].Code != refusal.UnsupportedOperation {
+		t.Errorf("text edit: %v %v", refused, err)
+	}
+	if _, refused, err = editplan.Resolve(compile(t, modify("a", "A", "x")), d); err != nil || len(refused) > 0 {
+		t.Errorf("whole blob: %v %v", refused, err)
 	}
 }
 
