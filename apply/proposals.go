@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/internal/vfs"
 )
 
 // Bounds on kept plans: the newest ones stay.
@@ -49,8 +51,13 @@ func (e *Engine) KeepProposal(id string, bundle []byte) error {
 	if err := home.WriteFile(dir, stagedName(id), bundle); err != nil {
 		return fmt.Errorf("keep proposal: %w", err)
 	}
+	return keepNewest(dir, ".json", maxProposals)
+}
+
+// keepNewest removes the oldest files with the suffix until n are left.
+func keepNewest(dir vfs.Dir, suffix string, n int) error {
 	es, err := dir.List()
-	if err != nil || len(es) <= maxProposals {
+	if err != nil || len(es) <= n {
 		return err
 	}
 	type aged struct {
@@ -59,15 +66,15 @@ func (e *Engine) KeepProposal(id string, bundle []byte) error {
 	}
 	var all []aged
 	for _, x := range es {
-		if !strings.HasSuffix(x.Name, ".json") {
+		if !strings.HasSuffix(x.Name, suffix) {
 			continue
 		}
 		if st, err := dir.Lstat(x.Name); err == nil {
 			all = append(all, aged{x.Name, st.Mtime})
 		}
 	}
-	slices.SortFunc(all, func(a, b aged) int { return int(min(max(a.mtime-b.mtime, -1), 1)) })
-	for len(all) > maxProposals {
+	slices.SortFunc(all, func(a, b aged) int { return cmp.Compare(a.mtime, b.mtime) })
+	for len(all) > n {
 		if err := dir.Unlink(all[0].name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

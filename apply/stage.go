@@ -1,12 +1,10 @@
 package apply
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 
 	"github.com/aspengine/asp/apply/commit"
@@ -169,39 +167,18 @@ const maxStaged = 1 << 30
 // PublishStaged brings a staged snapshot into the workspace, re-validated from
 // the start like any plan.
 func (e *Engine) PublishStaged(ctx context.Context, id string, r Request) (*Answer, error) {
-	r.Load = func(context.Context, *View, snapshot.Baseline) (editplan.File, refusal.List, error) { return e.loadStaged(id) }
+	r.Load = func(context.Context, *View, snapshot.Baseline) (editplan.File, refusal.List, error) {
+		return e.loadStaged(id)
+	}
 	r.AsProposal = id
 	a, err := e.Apply(ctx, r)
 	if err == nil && a.Result != nil && a.Result.Applied && !a.Repeated {
 		if dir, derr := e.state.Sub(home.Staged); derr == nil {
 			_ = dir.Rename(stagedName(id), dir, stagedName(id)+publishedSuffix, vfs.Replace) // a left-over pins its blobs, no more
-			e.pruneStaged(dir)
+			_ = keepNewest(dir, publishedSuffix, maxProposals)
 		}
 	}
 	return a, err
-}
-
-// pruneStaged forgets published proposals beyond the newest few.
-func (e *Engine) pruneStaged(dir vfs.Dir) {
-	es, err := dir.List()
-	if err != nil {
-		return
-	}
-	type aged struct {
-		name  string
-		mtime int64
-	}
-	var all []aged
-	for _, x := range es {
-		if st, err := dir.Lstat(x.Name); err == nil && strings.HasSuffix(x.Name, publishedSuffix) {
-			all = append(all, aged{x.Name, st.Mtime})
-		}
-	}
-	slices.SortFunc(all, func(a, b aged) int { return cmp.Compare(a.mtime, b.mtime) })
-	for len(all) > maxProposals {
-		_ = dir.Unlink(all[0].name)
-		all = all[1:]
-	}
 }
 
 // stagedPins lists the transactions whose packs hold staged snapshots.

@@ -74,7 +74,7 @@ func wireError(err error) wire.Error {
 	switch {
 	case errors.As(err, &u), errors.As(err, &c):
 		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
-	case errors.Is(err, receipt.ErrNoReceipt), errors.Is(err, apply.ErrNotStaged), errors.Is(err, apply.ErrNotUndoable), errors.Is(err, commit.ErrNoAttention):
+	case errors.Is(err, receipt.ErrNoReceipt), errors.Is(err, commit.ErrNoAttention):
 		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return *wire.NewError(wire.CodeCancelled, wire.FailHealth, msg, detail)

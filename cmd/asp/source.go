@@ -10,6 +10,7 @@ import (
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/preconditions"
 	"github.com/aspengine/asp/snapshot"
 	"github.com/spf13/pflag"
 )
@@ -117,17 +118,25 @@ func patchLoader(fs *pflag.FlagSet, data []byte) (apply.Loader, error) {
 	}, nil
 }
 
-// patchView shows the workspace to the patch importer. What may not be looked at
-// is absent there; the transaction refuses it by its own code.
+func blockedOf(f *preconditions.Fact) *refusal.Item {
+	if f == nil {
+		return nil
+	}
+	return f.Blocked
+}
+
+// patchView shows the workspace to the patch importer; what may not be looked at
+// is refused by the code that the transaction would use.
 type patchView struct{ v *apply.View }
 
 func (p patchView) Look(path snapshot.Path) (patch.Entry, error) {
-	if _, no := editplan.ProtectedPath(path); no {
-		return patch.Entry{}, nil
+	if c, no := editplan.ProtectedPath(path); no {
+		it := refusal.New(refusal.PathProtected, path.String(), -1, "component %.60q is reserved for the repository or the engine", c)
+		return patch.Entry{Blocked: &it}, nil
 	}
 	f, err := p.v.Fact(path)
 	if err != nil || f.Blocked != nil {
-		return patch.Entry{}, err
+		return patch.Entry{Blocked: blockedOf(f)}, err
 	}
 	switch f.Stat.Kind {
 	case vfs.KindDir:
