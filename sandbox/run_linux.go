@@ -43,6 +43,7 @@ type Process struct {
 	timedOut bool
 	canceled bool
 
+	running  chan struct{} // closed when the command is let go; its time counts from here
 	done     chan struct{} // closed when everything is dead
 	watching sync.WaitGroup
 }
@@ -70,7 +71,7 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 		}
 		return nil, fmt.Errorf("start sandbox: %w", err)
 	}
-	p := &Process{half: h, spec: s, started: time.Now(), done: make(chan struct{})}
+	p := &Process{half: h, spec: s, started: time.Now(), running: make(chan struct{}), done: make(chan struct{})}
 	p.watching.Add(1)
 	go p.watch(ctx)
 	err = p.admitRun(order{Spec: s, Namespaces: namespaces, Marker: marker})
@@ -85,6 +86,7 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 		return nil, err
 	}
 	p.boundary.NetworkOff = netOff
+	close(p.running)
 	return p, nil
 }
 
@@ -146,9 +148,29 @@ func (p *Process) admitRun(o order) error {
 	return nil
 }
 
+// setupLimit bounds everything before the command is let go: some milliseconds,
+// unless the machine is in trouble.
+const setupLimit = time.Minute
+
 // watch ends the run when its time is over or the caller cancels.
 func (p *Process) watch(ctx context.Context) {
 	defer p.watching.Done()
+	setup := time.NewTimer(setupLimit)
+	defer setup.Stop()
+	select {
+	case <-p.done:
+		return
+	case <-setup.C:
+		p.half.kill() // Start fails
+		return
+	case <-ctx.Done():
+		p.mu.Lock()
+		p.canceled = true
+		p.mu.Unlock()
+		p.half.kill()
+		return
+	case <-p.running:
+	}
 	t := time.NewTimer(p.spec.Limits.Wall)
 	defer t.Stop()
 	select {

@@ -124,18 +124,18 @@ type Protect struct {
 
 // Limits bound a run. Zero means the default.
 type Limits struct {
-	Wall      time.Duration // wall clock; default 10 minutes. At its end everything is killed
+	Wall      time.Duration // wall clock of the command; default 10 minutes. At its end everything is killed
 	Output    int           // bytes kept of each stream, half head, half tail; default 64 KiB
 	Files     uint64        // open descriptors per process; default 4096, never above the inherited limit
 	Processes uint64        // processes of this user in this sandbox, best effort; default none
-	Grace     time.Duration // how long processes may outlive the main one before they count as left over; default 500 ms
+	Grace     time.Duration // how long processes may outlive the main one before they count as left over; default 2 s
 }
 
 const (
 	defaultWall   = 10 * time.Minute
 	defaultOutput = 64 << 10
 	defaultFiles  = 4096
-	defaultGrace  = 500 * time.Millisecond
+	defaultGrace  = 2 * time.Second
 )
 
 func (l Limits) withDefaults() Limits {

@@ -420,7 +420,9 @@ func TestLeftoversAreReportedAndDead(t *testing.T) {
 	}
 	// A helper that ends by itself right after is none.
 	w.fresh(t)
-	if res := run(t, w.caps, w.spec("sleep 0.02 & exit 0")); len(res.Leftovers) > 0 {
+	short := w.spec("sleep 0.02 & exit 0")
+	short.Limits.Grace = time.Minute
+	if res := run(t, w.caps, short); len(res.Leftovers) > 0 {
 		t.Errorf("short helper reported: %v", res.Leftovers)
 	}
 }
@@ -435,7 +437,7 @@ func TestWallClockKillsEverything(t *testing.T) {
 			s = w.plain(script)
 		}
 		s.Env["S"] = word
-		s.Limits.Wall = 300 * time.Millisecond
+		s.Limits.Wall = time.Second
 		res := run(t, caps, s)
 		if !res.TimedOut || !res.Started || res.Cancelled {
 			t.Errorf("result %+v", res)

@@ -62,8 +62,9 @@ type Spec struct {
 	ScratchBase string // existing private directory, normally $ASP_HOME/scratch
 	// StateDir is hidden from the check whole (ASP_HOME); "" hides ScratchBase.
 	StateDir string
-	// Home is the user's home directory, hidden except for what is declared; ""
-	// hides none.
+	// Home is the user's home directory, hidden except for the workspace and what
+	// is declared; "" hides none. A check of a workspace in it that reads a
+	// sibling (../lib) needs that in Read; /tmp, /var/tmp and /run likewise.
 	Home string
 	// Read lists directories or files that the check may read although they are
 	// hidden: module and build caches, tool chains. The check sees them as

@@ -118,8 +118,9 @@ func TestGoTool(t *testing.T) {
 		ws.Read = []string{cache}
 		s := command.Spec{
 			Argv: []string{"go", "build", "./..."}, Require: sandbox.MediatedWrite, Timeout: 5 * time.Minute,
-			Env:  map[string]string{"GOCACHE": cache, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod", "GOPROXY": "off"},
-			Path: filepath.Dir(goTool) + ":" + os.Getenv("PATH"),
+			Env:    map[string]string{"GOCACHE": cache, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod", "GOPROXY": "off"},
+			Path:   filepath.Dir(goTool) + ":" + os.Getenv("PATH"),
+			Limits: sandbox.Limits{Grace: time.Minute}, // the tool's own helper may outlive it a little
 		}
 		res := check(t, ws, s)
 		if res.Status != c.want {
