@@ -242,6 +242,10 @@ func (t *tx) load(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("look up content of the plan: %w", err)
 	}
 	if len(items) > 0 {
+		// What is wrong in shape must not hide what is wrong on disk.
+		if all, derr := editplan.Diagnose(f, planLimits(t.e.cfg), t.e.blobLookup(), t.view); derr == nil && len(all) > 0 {
+			items = all
+		}
 		return t.refuse(ctx, items)
 	}
 	t.plan = plan
