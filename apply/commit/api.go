@@ -130,7 +130,8 @@ type Result struct {
 	// missing, changed-underneath, metadata, cross-device, …
 	Items refusal.List
 	Facts Facts
-	// Paths need attention (Outcome NeedsAttention).
+	// Paths need attention (Outcome NeedsAttention; with Committed in the rare
+	// case that a program wrote to an old file after it was replaced).
 	Paths []AttentionPath
 	// Notes are harmless facts a person should know: a directory or a file of
 	// somebody else found in our area and left there.

@@ -366,4 +366,44 @@ func TestStaleAtStaging(t *testing.T) {
 	}
 }
 
+// TestLateWrite: an editor that has the old file open writes after the file was
+// compared. The transaction stands, and the late bytes are kept.
+func TestLateWrite(t *testing.T) {
+	w := newWorld(t, base)
+	top := w.root(w.fs, repo)
+	w.ok(top.Unlink("a"))
+	editor, err := top.Create("a", 0o644)
+	w.ok(err)
+	_, err = editor.Write([]byte("a old\n"))
+	w.ok(errors.Join(err, top.Close()))
+	e, done := w.mustEnv(w.fs)
+	defer done()
+	r, err := runIn(e, "tx1", []commit.Change{modify(t, "a", base["a"], file(0o644, "a new\n")), remove(t, "c", base["c"])},
+		commit.Options{Step: func(s string) {
+			if s == "seal" {
+				_, err := editor.Write([]byte("late\n"))
+				w.ok(errors.Join(err, editor.Close()))
+			}
+		}})
+	if err != nil || r.Outcome != commit.Committed || len(r.Paths) != 1 || r.Paths[0].Path != "a" || !r.Paths[0].Kept {
+		t.Fatal(r, err)
+	}
+	after := with(base, func(s tree) { s["a"] = file(0o644, "a new\n"); delete(s, "c") })
+	same(t, "committed", state(t, w.fs), after)
+	if out, err := commit.Recover(context.Background(), e, commit.RecoverOptions{}); err != nil || len(out) != 0 {
+		t.Fatal(out, err)
+	}
+	p, err := commit.ShowPreImage(context.Background(), e, "a")
+	w.ok(err)
+	if b, _ := io.ReadAll(p); string(b) != "a old\nlate\n" {
+		t.Fatalf("kept %q", b)
+	}
+	p.Close()
+	w.ok(commit.Resolve(context.Background(), e, "a", commit.KeepMine, nil))
+	same(t, "kept mine", state(t, w.fs), after)
+	if l := leftovers(t, w.fs); len(l) > 0 {
+		t.Fatalf("left over: %v", l)
+	}
+}
+
 var _ vfs.Dir

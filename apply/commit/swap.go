@@ -136,6 +136,7 @@ func (t *tx) compare(i int, d vfs.Dir, name string) (refusal.Item, error) {
 	if err != nil {
 		return refusal.Item{}, err
 	}
+	j.late = got.st
 	switch {
 	case !got.is(s.Before):
 		return refused(refusal.ChangedUnderneath, path, "somebody changed it in the meantime; look at it and propose again")

@@ -74,9 +74,10 @@ type tx struct {
 // job is what a step needs beyond its journal form.
 type job struct {
 	before, after *Image
-	metaFrom      string // path whose file gives metadata and bytes (copying move)
-	st            vfs.Stat
-	staged        bool // the area holds a name of ours
+	metaFrom      string   // path whose file gives metadata and bytes (copying move)
+	st            vfs.Stat // of the live file when it was staged
+	late          vfs.Stat // of the displaced file when it was compared
+	staged        bool     // the area holds a name of ours
 }
 
 // begin checks the surroundings and opens what is there already. It writes
@@ -225,7 +226,7 @@ func (t *tx) run(ctx context.Context, changes []Change) (r Result, err error) {
 	defer t.close()
 	defer func() { r.Facts, r.Notes = t.facts, t.notes }()
 
-	// 1. Read-only: the steps, their order, the mounts involved.
+	// 1. Plan, read-only: the steps, their order, the mounts involved.
 	t.step("plan")
 	items, err := t.plan(changes)
 	if err != nil || len(items) > 0 {
@@ -234,7 +235,7 @@ func (t *tx) run(ctx context.Context, changes []Change) (r Result, err error) {
 	if len(t.log.Steps) == 0 {
 		return t.runEmpty(ctx)
 	}
-	// 2. to 5. Nothing of this is seen in the workspace, so that a failure only
+	// 2. to 6. Areas, staging, intent, data barrier, the caller's check. Nothing of this is seen in the workspace, so that a failure only
 	// removes what is ours.
 	items, err = t.makeReady(ctx)
 	if err != nil || len(items) > 0 {
@@ -244,13 +245,14 @@ func (t *tx) run(ctx context.Context, changes []Change) (r Result, err error) {
 		}
 		return Result{Outcome: Refused, Items: items}, err
 	}
-	// 6. and 7. From here a cancel, an error and a refusal all mean undo.
+	// 7. Swap. From here a cancel, an error and a refusal all mean undo.
 	items, err = t.swapAll(ctx)
 	if err == nil && len(items) == 0 {
+		// 8. The names.
 		t.step("sync names")
 		err = t.syncNames(ctx, barrierNames)
 	}
-	// 8. The decision.
+	// 9. The decision.
 	var evidence []byte
 	if err == nil && len(items) == 0 {
 		evidence, err = t.decide(ctx)
@@ -261,6 +263,7 @@ func (t *tx) run(ctx context.Context, changes []Change) (r Result, err error) {
 	if err != nil || len(items) > 0 {
 		return t.rollBack(items, err)
 	}
+	// 10. What follows from it.
 	return t.finish(context.WithoutCancel(ctx), evidence)
 }
 
@@ -397,7 +400,39 @@ func (t *tx) finish(ctx context.Context, evidence []byte) (Result, error) {
 		}
 	}
 	t.step("clean up")
-	return Result{Outcome: Committed}, wrap("clean up", t.clean())
+	late, err := t.lateWrites()
+	if err == nil && len(late) > 0 {
+		r := Result{Outcome: Committed}
+		if r.Paths, err = t.describe(late); err == nil {
+			err = t.keepOpen(late)
+		}
+		return r, wrap("keep what was written late", err)
+	}
+	if err == nil {
+		err = t.clean()
+	}
+	return Result{Outcome: Committed}, wrap("clean up", err)
+}
+
+// lateWrites finds displaced files that were written to after they were
+// compared, by a program that still had them open. Their bytes are nobody's to
+// throw away: the transaction stands, and the paths wait for a person.
+func (t *tx) lateWrites() ([]journal.Open, error) {
+	var late []journal.Open
+	for i := range t.log.Steps {
+		s := &t.log.Steps[i]
+		if s.Op != journal.Exchange && s.Op != journal.Take || s.Before.Kind != vfs.KindFile {
+			continue
+		}
+		st, err := t.areas[s.Area].dir.Lstat(s.Name)
+		if err != nil {
+			return nil, err
+		}
+		if was := t.jobs[i].late; st.Mtime != was.Mtime || st.Size != was.Size || st.Ino != was.Ino {
+			late = append(late, journal.Open{Step: i, Why: "a program that had the old file open wrote to it after it was replaced; what it wrote is kept"})
+		}
+	}
+	return late, nil
 }
 
 func wrap(act string, err error) error {
