@@ -205,7 +205,7 @@ func (p *planner) homeIn(d *dirHandle, isNew bool) (home, error) {
 	if err != nil {
 		return home{}, err
 	}
-	passes := isNew && d.key.base == "" && inherits(d, d.st)
+	passes := isNew && d.key.base == "" && inherits(d.Dir, d.st)
 	for i, a := range t.areas {
 		switch {
 		case a.mount != m:
@@ -222,7 +222,7 @@ func (p *planner) homeIn(d *dirHandle, isNew bool) (home, error) {
 	if len(t.areas) >= journal.MaxAreas {
 		return home{}, fmt.Errorf("stage on %d mounts and directories: %w", len(t.areas), journal.ErrTooLarge)
 	}
-	t.areas = append(t.areas, &area{mount: m, parent: d.key, inherits: inherits(d, d.st)})
+	t.areas = append(t.areas, &area{mount: m, parent: d.key, inherits: inherits(d.Dir, d.st)})
 	t.log.Areas = append(t.log.Areas, journal.Area{Dir: d.key.dir, Beside: newBesideName()})
 	return home{m, len(t.areas) - 1}, nil
 }

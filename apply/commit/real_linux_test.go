@@ -583,3 +583,56 @@ func TestBigFileFlat(t *testing.T) {
 		t.Error("not there")
 	}
 }
+
+// TestInherited: a new name in a setgid directory, or in one with a default
+// ACL, is what it would be if it had been made there.
+func TestInherited(t *testing.T) {
+	umask(t, 0o022)
+	d := newDisk(t, t.TempDir())
+	for _, p := range []string{"shared/old", "acl/old", "plain/old"} {
+		d.write(p, "old\n", 0o644)
+	}
+	gid := os.Getgid()
+	if os.Getuid() == 0 {
+		gid = 34
+		d.ok(os.Chown(d.path("shared"), 0, gid))
+	}
+	d.ok(os.Chmod(d.path("shared"), 0o755|os.ModeSetgid))
+	// user::rw-, group::r--, group 34:rw-, mask::rw-, other::---
+	acl := []byte{2, 0, 0, 0,
+		1, 0, 6, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 8, 0, 6, 0, 34, 0, 0, 0,
+		16, 0, 6, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255}
+	withACL := unix.Setxattr(d.path("acl"), "system.posix_acl_default", acl, 0) == nil
+	// What the kernel makes by itself.
+	for _, p := range []string{"shared/model", "acl/model", "plain/model"} {
+		d.ok(os.WriteFile(d.path(p), nil, 0o666))
+	}
+	cs := []commit.Change{d.modify("shared/old", "new\n"), d.modify("acl/old", "new\n"), d.modify("plain/old", "new\n"),
+		create(t, "shared/new", "n\n", false), create(t, "acl/new", "n\n", false), create(t, "plain/new", "n\n", false), create(t, "shared/sub/new", "n\n", false)}
+	r, err := runIn(d.env(vfs.OS{}), "tx1", cs, commit.Options{})
+	d.committed(r, err)
+	for _, p := range []string{"shared/", "acl/", "plain/"} {
+		a, b := d.now(p+"model").Stat, d.now(p+"new").Stat
+		if a.Perm != b.Perm || a.UID != b.UID || a.GID != b.GID {
+			t.Errorf("%snew: mode %o owner %d:%d, made there: %o %d:%d", p, b.Perm, b.UID, b.GID, a.Perm, a.UID, a.GID)
+		}
+		if x, y := xattr(d.path(p+"model")), xattr(d.path(p+"new")); x != y {
+			t.Errorf("%snew: ACL %x, made there: %x", p, y, x)
+		}
+	}
+	if i, err := os.Stat(d.path("shared/sub")); err != nil || i.Mode()&os.ModeSetgid == 0 || int(d.now("shared/sub/new").Stat.GID) != gid {
+		t.Errorf("%v %v", i.Mode(), err)
+	}
+	if !withACL {
+		t.Log("no ACLs here; that part was not tried")
+	}
+}
+
+func xattr(p string) string {
+	var b [256]byte
+	n, err := unix.Getxattr(p, "system.posix_acl_access", b[:])
+	if err != nil {
+		return ""
+	}
+	return string(b[:n])
+}
