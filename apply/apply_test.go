@@ -542,3 +542,96 @@ func TestGateWithoutPolicy(t *testing.T) {
 		t.Fatalf("%v %s", err, codes(a))
 	}
 }
+
+// Deleting and renaming act on a link, never on what it names; editing it is
+// refused.
+func TestPA02Links(t *testing.T) {
+	for name, mode := range modes() {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, "", map[string]string{"real.md": "hello\n"})
+			for _, l := range []string{"link.md", "gone.md"} {
+				if err := os.Symlink("real.md", filepath.Join(b.root, l)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			target := snapshot.DigestOf([]byte("real.md"))
+			a, err := b.apply(apply.Request{Publish: mode, Load: plan("p1", func(*apply.View) []editplan.Draft {
+				return []editplan.Draft{
+					{Kind: editplan.Rename, Path: "link.md", To: "l2.md", Expected: target},
+					{Kind: editplan.Delete, Path: "gone.md", Expected: target},
+				}
+			})})
+			if err != nil || !a.Result.Applied {
+				t.Fatalf("%v %s", err, codes(a))
+			}
+			if got, err := os.Readlink(filepath.Join(b.root, "l2.md")); err != nil || got != "real.md" {
+				t.Errorf("l2.md -> %q %v", got, err)
+			}
+			for _, l := range []string{"link.md", "gone.md"} {
+				if _, err := os.Lstat(filepath.Join(b.root, l)); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("%s is still there", l)
+				}
+			}
+			if b.read("real.md") != "hello\n" {
+				t.Error("the file behind the link changed")
+			}
+			a, err = b.apply(apply.Request{Publish: mode, Load: plan("p2", func(*apply.View) []editplan.Draft {
+				return []editplan.Draft{replace("l2.md", "hello\n", "HELLO\n")}
+			})})
+			if err != nil || codes(a) != "not-regular l2.md" {
+				t.Fatalf("%v %s", err, codes(a))
+			}
+			b.idle()
+		})
+	}
+}
+
+// A file that is renamed and edited keeps its mode, and an undo brings both back.
+func TestRenameAndEdit(t *testing.T) {
+	for name, mode := range modes() {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, "", map[string]string{"d/a": "1\n2\n3\n", "x": "ex\n", "y": "why\n", "p": "plain\n"})
+			if err := os.Chmod(filepath.Join(b.root, "d/a"), 0o750); err != nil {
+				t.Fatal(err)
+			}
+			sum := func(s string) snapshot.Digest { return snapshot.DigestOf([]byte(s)) }
+			a, err := b.apply(apply.Request{Publish: mode, Load: plan("p1", func(*apply.View) []editplan.Draft {
+				return []editplan.Draft{
+					{Kind: editplan.Rename, Path: "d/a", To: "e/f/b", Expected: sum("1\n2\n3\n")},
+					replace("e/f/b", "1\n2\n3\n", "1\ntwo\n3\n"),
+					// x and y trade places.
+					{Kind: editplan.Rename, Path: "x", To: "t", Expected: sum("ex\n")},
+					{Kind: editplan.Rename, Path: "y", To: "x", Expected: sum("why\n")},
+					{Kind: editplan.Rename, Path: "t", To: "y", Expected: sum("ex\n")},
+					// A file becomes a directory.
+					{Kind: editplan.Delete, Path: "p", Expected: sum("plain\n")},
+					{Kind: editplan.Create, Path: "p/c", Content: []byte("c\n"), HasContent: true},
+				}
+			})})
+			if err != nil || !a.Result.Applied {
+				t.Fatalf("%v %s", err, codes(a))
+			}
+			if b.read("e/f/b") != "1\ntwo\n3\n" || b.read("d/a") != "(absent)" || b.read("x") != "why\n" || b.read("y") != "ex\n" || b.read("p/c") != "c\n" {
+				t.Error("not the after-state")
+			}
+			if fi, err := os.Stat(filepath.Join(b.root, "e/f/b")); err != nil || fi.Mode().Perm() != 0o750 {
+				t.Errorf("mode %v %v", fi.Mode(), err)
+			}
+			b.idle()
+			u, err := b.open().Undo(context.Background(), a.Receipt, apply.Request{CallSite: wire.Interactive, Intent: wire.IntentUser})
+			if err != nil || !u.Result.Applied {
+				t.Fatalf("%v %s", err, codes(u))
+			}
+			if b.read("d/a") != "1\n2\n3\n" || b.read("e/f/b") != "(absent)" || b.read("x") != "ex\n" || b.read("y") != "why\n" || b.read("p") != "plain\n" {
+				t.Error("not as before")
+			}
+			if fi, err := os.Stat(filepath.Join(b.root, "d/a")); err != nil || fi.Mode().Perm() != 0o750 {
+				t.Errorf("mode after undo %v %v", fi.Mode(), err)
+			}
+			if out := b.git("status", "--porcelain"); strings.Contains(out, "?? ") {
+				t.Errorf("git status:\n%s", out)
+			}
+			b.idle()
+		})
+	}
+}

@@ -27,6 +27,7 @@ func (t *tx) compile(ctx context.Context) (bool, error) {
 		t.changes = append(t.changes, c)
 		t.effects = append(t.effects, t.effect(n, c))
 	}
+	t.pair()
 	t.changeset = wire.ChangeSet{Baseline: t.baseline, Changes: changesetOf(t.adm.Nets)}
 	v, err := canon.From(t.changeset)
 	if err != nil {
@@ -40,6 +41,28 @@ func (t *tx) compile(ctx context.Context) (bool, error) {
 		return t.refuse(ctx, refusal.List{refusal.New(refusal.WeakGuarantee, "", -1, "%s was asked for and %s is what can be earned here: %s", t.r.RequireGuarantee, g, why)})
 	}
 	return false, nil
+}
+
+// pair tells commit which file a new one takes its owner and attributes from:
+// the one that leaves its name for it. Where the origin's name is taken by
+// another file, as in a swap, each path keeps its own attributes.
+func (t *tx) pair() {
+	at := make(map[snapshot.Path]int, len(t.changes))
+	for i, c := range t.changes {
+		at[c.Path] = i
+	}
+	for i := range t.changes {
+		c := &t.changes[i]
+		if c.From.IsZero() {
+			continue
+		}
+		j, ok := at[c.From]
+		if from := &t.changes[max(j, 0)]; ok && c.Before == nil && from.Before != nil && from.After == nil && (from.MovedTo.IsZero() || from.MovedTo == c.Path) {
+			from.MovedTo = c.Path
+			continue
+		}
+		c.From = snapshot.Path{}
+	}
 }
 
 // expected is what a publish now would earn, by the mode asked for, under the
@@ -101,7 +124,11 @@ func (t *tx) change(n editplan.Net) (commit.Change, error) {
 	case editplan.ContentEdits:
 		after.Open, after.Size = opener(n.Bytes), int64(len(n.Bytes))
 	case editplan.ContentLive:
-		if !n.Moved {
+		switch {
+		case n.Moved:
+		case after.Kind == vfs.KindSymlink:
+			after.Open = opener([]byte(origin.Target))
+		default:
 			after.Open = t.liveOpener(n.From)
 		}
 		after.Size = origin.Stat.Size

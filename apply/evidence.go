@@ -87,11 +87,9 @@ func (t *tx) evidence(out receipt.Outcome) (canon.Value, error) {
 		ev.Facts = factsRecord(*t.facts)
 	}
 	if out == receipt.Applied || out == receipt.Staged {
-		for _, c := range t.changes {
-			p := PathRecord{Path: c.Path.String(), Before: imageRecord(c.Before), After: imageRecord(c.After), Gone: c.MovedTo.String()}
-			if !c.From.IsZero() {
-				p.From, p.Moved = c.From.String(), c.After != nil && c.After.Open == nil
-			}
+		for i, c := range t.changes {
+			n := t.adm.Nets[i]
+			p := PathRecord{Path: c.Path.String(), Before: imageRecord(c.Before), After: imageRecord(c.After), From: n.From.String(), Moved: n.Moved, Gone: n.MovedTo.String()}
 			if k, ok := t.kept[c.Path]; ok {
 				p.Delta = k.delta.Blob()
 			}

@@ -28,8 +28,8 @@ type kept struct {
 // retention is not kept; the receipt then says that undo is not possible.
 func (t *tx) pack(ctx context.Context) error {
 	var total int64
-	for _, c := range t.changes {
-		if c.Before != nil && c.MovedTo.IsZero() {
+	for i, c := range t.changes {
+		if c.Before != nil && t.adm.Nets[i].MovedTo.IsZero() {
 			total += c.Before.Size
 		}
 	}
@@ -48,7 +48,7 @@ func (t *tx) pack(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if c.Before == nil || !c.MovedTo.IsZero() {
+		if c.Before == nil || !t.adm.Nets[i].MovedTo.IsZero() {
 			continue
 		}
 		if c.Before.Kind == vfs.KindSymlink {

@@ -187,7 +187,6 @@ func TestImportWorkspaceEditRefuses(t *testing.T) {
 		{"delete nothing", dc(fileOp("delete", "gone", "")), []string{"0 missing gone"}},
 		{"delete a directory", dc(fileOp("delete", "d", "")), []string{"0 not-empty d: recursive is not set"}},
 		{"delete an empty directory", dc(fileOp("delete", "empty", `"recursive":true`)), []string{"0 unsupported-operation empty"}},
-		{"delete a directory with a link", dc(fileOp("delete", "l", `"recursive":true`)), []string{"0 not-regular l/k"}},
 		{"every one", dc(fileOp("delete", "gone", ""), fileOp("create", "a.txt", ""), fileOp("delete", "b.txt", ""), tde("b.txt", te(0, 0, 0, 0, "x"))),
 			[]string{"0 missing gone", "1 exists a.txt", "3 missing b.txt: after operation 2"}},
 	} {

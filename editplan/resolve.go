@@ -259,6 +259,13 @@ func (w *walk) existing(op *Op) (*slot, error) {
 	case IsDir:
 		w.refuse(op, p, refusal.NotRegular, "a directory is there; plans name files (a directory is moved or removed file by file)")
 		return nil, nil
+	case IsSymlink:
+		// A link goes or gets another name as what it is; nothing is done to what
+		// it names, and its bytes are its target.
+		if op.Kind == Modify {
+			w.refuse(op, p, refusal.NotRegular, "a symbolic link is there; change the file that it names, or delete the link and create a file")
+			return nil, nil
+		}
 	default:
 		w.refuse(op, p, refusal.NotRegular, "%s is there; plans change regular files only", st.Kind)
 		return nil, nil
@@ -368,7 +375,7 @@ func (w *walk) take(op *Op, p snapshot.Path) {
 }
 
 func (w *walk) applyMode(op *Op, s *slot) {
-	if op.Mode != ModeKeep {
+	if op.Mode != ModeKeep && s.state.Kind == IsFile {
 		s.mode = op.Mode
 		s.state.Exec = op.Mode == ModeExec
 	}

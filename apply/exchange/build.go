@@ -121,7 +121,7 @@ func (w *work) place(path string, c commit.Change) (*refusal.Item, error) {
 	if !c.From.IsZero() {
 		source = c.From.String()
 	}
-	if c.After.Open == nil && c.After.Perm == permOf(c) && !c.From.IsZero() {
+	if w.pure(c) {
 		// A pure move: the file itself gets its new name.
 		sd, sn, err := split(w.root, source)
 		if err != nil {
@@ -220,13 +220,6 @@ func keep(f, old vfs.File, perm uint32, path string) (*refusal.Item, error) {
 		return no(err)
 	}
 	return nil, nil
-}
-
-func permOf(c commit.Change) uint32 {
-	if c.Before != nil {
-		return c.Before.Perm
-	}
-	return c.After.Perm
 }
 
 // parentOf opens the directory of path in the new tree, making what is missing

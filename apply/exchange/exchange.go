@@ -384,12 +384,24 @@ func (w *work) discard() error {
 	return nil
 }
 
+// movedAway tells whether the file of c lives on under another name.
+func (w *work) movedAway(c commit.Change) bool {
+	to, ok := w.changes[c.MovedTo.String()]
+	return ok && !c.MovedTo.IsZero() && w.pure(to)
+}
+
+// pure tells whether c only gives the file at From another name.
+func (w *work) pure(c commit.Change) bool {
+	from, ok := w.changes[c.From.String()]
+	return ok && !c.From.IsZero() && c.After != nil && c.After.Open == nil && from.Before != nil && from.Before.Perm == c.After.Perm
+}
+
 // preImages are the files that may be removed although the workspace has no
 // second name for them, by path.
 func (w *work) preImages() map[string]snapshot.Digest {
 	out := map[string]snapshot.Digest{}
 	for p, c := range w.changes {
-		if c.Before != nil && c.MovedTo.IsZero() {
+		if c.Before != nil && !w.movedAway(c) {
 			out[p] = c.Before.Digest
 		}
 	}
@@ -464,7 +476,7 @@ func (w *work) displaced(ctx context.Context) (string, error) {
 		return p, err
 	}
 	for p, c := range w.changes {
-		if c.Before == nil || c.Before.Kind != vfs.KindFile || !c.MovedTo.IsZero() {
+		if c.Before == nil || c.Before.Kind != vfs.KindFile || w.movedAway(c) {
 			continue
 		}
 		sum, err := hashAt(old, p)
