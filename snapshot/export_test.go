@@ -27,3 +27,10 @@ func DecodeCache(body []byte, path string) bool {
 	_, found := next.Builder(1<<62).Lookup(path, &scan.Stat{Kind: scan.File, Size: 1})
 	return found
 }
+
+// Remembers tells whether a cache takes a file with these stamps at now.
+func Remembers(mtime, ctime, now int64) bool {
+	b := (&StatCache{}).Builder(now)
+	b.Add("a", &scan.Stat{Kind: scan.File, Mtime: mtime, Ctime: ctime}, &Known{})
+	return b.n == 1
+}

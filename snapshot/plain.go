@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -371,10 +369,5 @@ func (p *plain) Close() error {
 		return nil
 	}
 	p.moved = false
-	return p.cache.Store(p.opts.State, unique())
-}
-
-// unique names a temporary file of this process.
-func unique() string {
-	return strconv.FormatInt(time.Now().UnixNano(), 36) + "." + strconv.Itoa(runtime.NumGoroutine())
+	return p.cache.Store(p.opts.State)
 }

@@ -8,11 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
@@ -366,3 +368,25 @@ func TestLive(t *testing.T) {
 		t.Errorf("%q %v", b, err)
 	}
 }
+
+// TestMemoryIsBounded: a large file is streamed, whatever its size.
+func TestMemoryIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "large"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(256<<20), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	ws := open(t, dir, nil)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	stamp(t, ws, true)
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 8<<20 {
+		t.Errorf("%d bytes were allocated for a file of 256 MiB", got)
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"io"
 	"io/fs"
+	"time"
 	"unsafe"
 
 	"github.com/aspengine/asp/internal/vfs"
@@ -337,13 +338,23 @@ func MergeCaches(old *StatCache, memo string, parts []*CacheBuilder) (next *Stat
 }
 
 // Store writes the cache to dir by an atomic replacement, unsynced: a cache
-// that a crash tears fails its checksum and counts as empty.
-func (c *StatCache) Store(dir vfs.Dir, unique string) error {
+// that a crash tears fails its checksum and counts as empty. When another
+// process is writing at the same time, its cache stands and ours is dropped.
+func (c *StatCache) Store(dir vfs.Dir) error {
 	if dir == nil || len(c.raw) == 0 {
 		return nil
 	}
-	tmp := cacheName + "." + unique
+	const tmp = cacheName + ".new"
 	f, err := dir.Create(tmp, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		if st, serr := dir.Lstat(tmp); serr != nil || time.Since(time.Unix(0, st.Mtime)) < time.Minute {
+			return nil
+		}
+		// A writer died over it.
+		if err = dir.Unlink(tmp); err == nil {
+			f, err = dir.Create(tmp, 0o600)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("write stat cache: %w", err)
 	}

@@ -21,3 +21,26 @@ func FuzzStatCache(f *testing.F) {
 		}
 	})
 }
+
+// TestFreshFilesAreNotRemembered: a file stamped so lately that a later write
+// could carry the same stamps is read again.
+func TestFreshFilesAreNotRemembered(t *testing.T) {
+	const now = 1_700_000_000_500_000_001
+	for _, tt := range []struct {
+		name         string
+		mtime, ctime int64
+		want         bool
+	}{
+		{"old", now - 1e9, now - 1e9, true},
+		{"just written", now - 1, now - 1, false},
+		{"mtime put back", now - 3600e9, now - 1, false},
+		{"one tick ago", now - 10e6, now - 10e6, false},
+		{"from the future", now + 1e9, now + 1e9, false},
+		{"whole seconds, two ago", 1_699_999_998e9, 1_699_999_998e9, false},
+		{"whole seconds, long ago", 1_600_000_000e9, 1_600_000_000e9, true},
+	} {
+		if got := snapshot.Remembers(tt.mtime, tt.ctime, now); got != tt.want {
+			t.Errorf("%s: remembered %v", tt.name, got)
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -209,5 +208,3 @@ func TestStoreGC(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-var _ io.Reader

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -179,5 +178,3 @@ func parallelWith(files []string, mk func() func(string)) {
 	}
 	wg.Wait()
 }
-
-var _ = filepath.Join

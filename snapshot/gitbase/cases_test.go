@@ -84,7 +84,9 @@ func TestGT01LinkedWorkTree(t *testing.T) {
 	tests := map[string]func(t *testing.T, top tree) tree{
 		"worktree": func(t *testing.T, top tree) tree {
 			top.git(t, "clone", "-q", "--bare", seed.dir, "b.git")
-			top.git(t, "-C", "b.git", "worktree", "add", "-q", "../wt", "main")
+			top.git(t, "-C", "b.git", "worktree", "add", "-q", "-b", "topic", "../wt", "main")
+			// The bare repository's own HEAD goes elsewhere.
+			top.git(t, "-C", "b.git", "update-ref", "refs/heads/main", top.git(t, "-C", "b.git", "commit-tree", "4b825dc642cb6eb9a060e54bf8d69288fbee4904", "-m", "x"))
 			top.git(t, "-C", "b.git", "pack-refs", "--all")
 			return tree{top.path("wt")}
 		},

@@ -21,7 +21,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/snapshot"
@@ -219,7 +218,7 @@ func (r *Repo) Close() error {
 	err := r.objs.close()
 	if r.moved {
 		r.moved = false
-		err = errors.Join(err, r.cache.Store(r.opts.State, strconv.FormatInt(time.Now().UnixNano(), 36)))
+		err = errors.Join(err, r.cache.Store(r.opts.State))
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package gitbase_test
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -252,5 +251,3 @@ func realParentsOrNone(r tree, p string) bool {
 	}
 	return true
 }
-
-var _ = fmt.Sprint

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/snapshot/gitbase"
@@ -136,3 +138,5 @@ func (r tree) try(args ...string) error {
 	cmd.Dir, cmd.Env = r.dir, gitEnv()
 	return cmd.Run()
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

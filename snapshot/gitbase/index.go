@@ -556,9 +556,19 @@ func (t *table) find(path string) *entry {
 
 // under tells whether some entry lies below the directory path.
 func (t *table) under(path string) bool {
+	i := t.below(path)
+	return i < len(t.entries) && under(t.entries[i].path, path)
+}
+
+// below is where entries below the directory path start, if there are any.
+func (t *table) below(path string) int {
 	p := path + "/"
-	i := sort.Search(len(t.entries), func(i int) bool { return t.entries[i].path >= p })
-	return i < len(t.entries) && strings.HasPrefix(t.entries[i].path, p)
+	return sort.Search(len(t.entries), func(i int) bool { return t.entries[i].path >= p })
+}
+
+// under tells whether path lies below dir.
+func under(path, dir string) bool {
+	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
 }
 
 // inHead returns what HEAD's tree has at e.

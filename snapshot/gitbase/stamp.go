@@ -100,9 +100,19 @@ func (r *Repo) After(ctx context.Context, s *snapshot.Stamp, effects []snapshot.
 }
 
 func (r *Repo) after(ctx context.Context, s *snapshot.Stamp, effects []snapshot.Effect) (snapshot.Baseline, error) {
+	out, _, err := r.overlayAfter(ctx, s, effects)
+	if err != nil {
+		return snapshot.Baseline{}, err
+	}
+	return snapshot.Baseline{Rev: s.Baseline.Rev, Dirty: snapshot.DirtyDigest(out)}, ctx.Err()
+}
+
+// overlayAfter is the overlay that the effects would leave, with the env that
+// they would leave.
+func (r *Repo) overlayAfter(ctx context.Context, s *snapshot.Stamp, effects []snapshot.Effect) ([]snapshot.OverlayEntry, *env, error) {
 	st, ok := s.State.(*state)
 	if !ok || st.of != r {
-		return snapshot.Baseline{}, snapshot.ErrStamp
+		return nil, nil, snapshot.ErrStamp
 	}
 	virt := make(map[string]*snapshot.Effect, len(effects))
 	again := false
@@ -118,19 +128,19 @@ func (r *Repo) after(ctx context.Context, s *snapshot.Stamp, effects []snapshot.
 			// put the after-bytes there.
 			e, err := st.e.with(r, virt)
 			if err != nil {
-				return snapshot.Baseline{}, err
+				return nil, nil, err
 			}
 			st = &state{st.of, e, st.t, st.opts}
 		}
 		s, err := r.stamp(ctx, st, virt)
 		if err != nil {
-			return snapshot.Baseline{}, err
+			return nil, nil, err
 		}
-		return s.Baseline, nil
+		return s.Overlay, st.e, nil
 	}
 	root, err := scan.OpenRoot(r.Places.Root)
 	if err != nil {
-		return snapshot.Baseline{}, err
+		return nil, nil, err
 	}
 	defer root.Close()
 	w := &walk{ctx: ctx, r: r, e: st.e, t: st.t, opts: st.opts, src: source{t: st.t, objs: r.objs}}
@@ -148,23 +158,23 @@ func (r *Repo) after(ctx context.Context, s *snapshot.Stamp, effects []snapshot.
 	for p, v := range virt {
 		for _, up := range v.Path.Parents() {
 			if e := st.t.find(up.String()); inner[up.String()] || e != nil && st.t.gitlink(e) {
-				return snapshot.Baseline{}, fmt.Errorf("%.200q lies in another repository", p)
+				return nil, nil, fmt.Errorf("%.200q lies in another repository", p)
 			}
 		}
 		rl, err := l.of(v.Path.Dir())
 		if err != nil {
-			return snapshot.Baseline{}, err
+			return nil, nil, err
 		}
 		o, dirty, err := w.effect(v, rl)
 		if err != nil {
-			return snapshot.Baseline{}, err
+			return nil, nil, err
 		}
 		if dirty {
 			out = append(out, o)
 		}
 	}
 	snapshot.SortOverlay(out)
-	return snapshot.Baseline{Rev: s.Baseline.Rev, Dirty: snapshot.DirtyDigest(out)}, ctx.Err()
+	return out, st.e, nil
 }
 
 // gitlink tells whether the index or HEAD has a submodule at e.
@@ -195,21 +205,24 @@ func (e *env) with(r *Repo, virt map[string]*snapshot.Effect) (*env, error) {
 }
 
 // virtualDirs names what the effects touch directly in each directory.
-func virtualDirs(virt map[string]*snapshot.Effect) map[string][]string {
+func virtualDirs(virt map[string]*snapshot.Effect) map[string]map[string]bool {
 	if virt == nil {
 		return nil
 	}
-	out := map[string][]string{}
+	out := map[string]map[string]bool{}
 	for p, v := range virt {
 		for {
 			dir, name := "", p
 			if i := strings.LastIndexByte(p, '/'); i >= 0 {
 				dir, name = p[:i], p[i+1:]
 			}
-			if slices.Contains(out[dir], name) {
+			if out[dir][name] {
 				break
 			}
-			out[dir] = append(out[dir], name)
+			if out[dir] == nil {
+				out[dir] = map[string]bool{}
+			}
+			out[dir][name] = true
 			if dir == "" || v.Gone {
 				break
 			}
@@ -221,7 +234,7 @@ func virtualDirs(virt map[string]*snapshot.Effect) map[string][]string {
 
 // virtual looks at what the effects leave in the directory at path.
 func (k *walker) virtual(w *walk, path string, node *dirNode, rl *rules) error {
-	for _, name := range w.virtDirs[path] {
+	for name := range w.virtDirs[path] {
 		v := w.src.virt[join(path, name)]
 		if v == nil || v.Gone && w.virtDirs[join(path, name)] != nil {
 			// A directory on the way to an effect. It may not exist yet, or

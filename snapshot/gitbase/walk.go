@@ -29,7 +29,7 @@ type walk struct {
 	trust bool // the index's stat data may answer
 	// virtDirs names, for each directory, what the effects in src.virt put or
 	// remove directly in it: files and directories on the way to files.
-	virtDirs map[string][]string
+	virtDirs map[string]map[string]bool
 	ws       []walker
 }
 
@@ -172,7 +172,7 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 			hasGit = true
 			return nil
 		}
-		if w.src.virt != nil && slices.Contains(w.virtDirs[t.Path], name) && w.src.virt[join(t.Path, name)] != nil {
+		if w.src.virt != nil && w.virtDirs[t.Path][name] && w.src.virt[join(t.Path, name)] != nil {
 			return nil // what the effects leave there is looked at below
 		}
 		kind := n.Kind
