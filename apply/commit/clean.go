@@ -86,16 +86,8 @@ func (t *tx) clean() error {
 		}
 	}
 	if own := t.areas[0].dir; own != nil {
-		names, err := own.List()
-		if err != nil {
+		if err := t.dropAttention(own); err != nil {
 			return err
-		}
-		for _, e := range names {
-			if strings.HasPrefix(e.Name, attentionPrefix) {
-				if err := own.Unlink(e.Name); err != nil {
-					return err
-				}
-			}
 		}
 		if err := own.Unlink(journalName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -108,6 +100,26 @@ func (t *tx) clean() error {
 		}
 	}
 	return t.cleanAbove()
+}
+
+// dropAttention removes attention lists; only a transaction found on disk can
+// have one.
+func (t *tx) dropAttention(own vfs.Dir) error {
+	if !t.loaded {
+		return nil
+	}
+	names, err := own.List()
+	if err != nil {
+		return err
+	}
+	for _, e := range names {
+		if strings.HasPrefix(e.Name, attentionPrefix) {
+			if err := own.Unlink(e.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // cleanAbove removes TxDir and the .asp above it, if nothing is in them.

@@ -85,6 +85,7 @@ func load(env Env, id string) (t *tx, has bool, err error) {
 	if t, err = begin(env, id, Options{}); err != nil {
 		return nil, false, err
 	}
+	t.loaded = true
 	defer func() {
 		if err != nil {
 			t.close()

@@ -116,6 +116,10 @@ func refused(code refusal.Code, path, format string, a ...any) (refusal.Item, er
 	return refusal.New(code, path, -1, format, a...), nil
 }
 
+// keptOpen is for how many steps the old file stays open until it is compared;
+// the descriptors of a process are few.
+const keptOpen = 128
+
 // stageOne stages step i. Only the goroutine that runs it touches the step.
 func (t *tx) stageOne(i int) (refusal.Item, error) {
 	s, j := &t.log.Steps[i], &t.jobs[i]
@@ -127,7 +131,14 @@ func (t *tx) stageOne(i int) (refusal.Item, error) {
 		if src, item, err = t.openSource(from, t.expected(s, j)); err != nil || item.Code != "" {
 			return item, err
 		}
-		defer src.close()
+		defer func() {
+			// The bytes are compared after the swap, through this very handle.
+			if src.f != nil && i < keptOpen && s.Op == journal.Exchange && j.metaFrom == "" && j.after != nil && j.after.Open != nil {
+				j.open = src.f
+				return
+			}
+			src.close()
+		}()
 		if j.metaFrom == "" {
 			j.st, s.Before.Ino, s.Before.Size = src.st, src.st.Ino, src.size
 			if s.Op == journal.Move {
@@ -332,7 +343,7 @@ func (t *tx) fill(f vfs.File, s *journal.Step, j *job, src *source, path string,
 		return refusal.Item{}, errors.New("after-image without bytes")
 	}
 	sc := scratches.Get().(*scratch)
-	d, n, err := sc.copy(f, r)
+	d, n, err := sc.copy(f, r, -1)
 	scratches.Put(sc)
 	if err = errors.Join(err, r.Close()); err != nil {
 		return refusal.Item{}, err

@@ -132,7 +132,14 @@ func (t *tx) compare(i int, d vfs.Dir, name string) (refusal.Item, error) {
 	if s.Before.Kind == vfs.KindDir {
 		return t.compareDir(d, name, s)
 	}
-	got, err := look(d, name, s.Before)
+	var got seen
+	var err error
+	if j.open != nil {
+		got, err = lookThrough(d, name, j.open, j.st.Ino, s.Before)
+		j.letGo()
+	} else {
+		got, err = look(d, name, s.Before)
+	}
 	if err != nil {
 		return refusal.Item{}, err
 	}

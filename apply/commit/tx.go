@@ -75,9 +75,18 @@ type tx struct {
 type job struct {
 	before, after *Image
 	metaFrom      string   // path whose file gives metadata and bytes (copying move)
+	open          vfs.File // the live file, unread, for the comparison; may be nil
 	st            vfs.Stat // of the live file when it was staged
 	late          vfs.Stat // of the displaced file when it was compared
 	staged        bool     // the area holds a name of ours
+}
+
+// letGo closes the handle kept for the comparison.
+func (j *job) letGo() {
+	if j.open != nil {
+		_ = j.open.Close() // read only
+		j.open = nil
+	}
 }
 
 // begin checks the surroundings and opens what is there already. It writes
@@ -108,6 +117,9 @@ func (t *tx) step(name string) {
 
 // close releases every handle.
 func (t *tx) close() {
+	for i := range t.jobs {
+		t.jobs[i].letGo()
+	}
 	t.dirs.close()
 	for _, a := range t.areas {
 		closeDir(a.dir)
