@@ -67,7 +67,8 @@ type tx struct {
 	jobs    []job // what to stage, parallel to log.Steps
 	facts   Facts
 	notes   []string
-	begun   int // steps whose rename was attempted
+	begun   int  // steps whose rename was attempted
+	loaded  bool // found on disk, not run by this process
 	touched map[dirKey]bool
 }
 
