@@ -1,0 +1,395 @@
+package gitbase
+
+import (
+	"bytes"
+	"compress/zlib"
+	"context"
+	"crypto/rand"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/snapshot/gitbase/gitconfig"
+)
+
+// ObjectWriter adds loose objects to the repository. What it wrote is durable
+// after Sync and must not be referred to before. An object that is there
+// already (loose, packed or in an alternate) is not written again. One goroutine
+// at a time.
+//
+// A file is written under a name that starts with tempObject, which
+// SweepObjects and, should that never run, git's own prune remove; the object's
+// name appears with all its bytes by a rename that cannot replace.
+type ObjectWriter struct {
+	r    *Repo
+	root vfs.Dir // objects
+	dirs map[string]vfs.Dir
+	open []vfs.File // written, not synced
+	bulk bool       // too many to sync one by one
+	made bool       // a directory was made in root
+	perm sharedPerm
+}
+
+const (
+	tempObject  = "tmp_obj_asp_"
+	maxUnsynced = 64 // open files; beyond them one syncfs is cheaper, too
+)
+
+// WriteObjects opens the object directory for writing. The caller closes the
+// writer.
+func (r *Repo) WriteObjects(ctx context.Context, fsys vfs.FS) (*ObjectWriter, error) {
+	cfg, err := loadConfig(ctx, r.Places, Head{})
+	if err != nil {
+		return nil, fmt.Errorf("write objects: %w", err)
+	}
+	w := &ObjectWriter{r: r, dirs: map[string]vfs.Dir{}}
+	if w.perm, err = sharedFrom(cfg); err != nil {
+		return nil, fmt.Errorf("write objects: %w", err)
+	}
+	if w.root, err = fsys.OpenRoot(filepath.Join(r.Common, "objects")); err != nil {
+		return nil, fmt.Errorf("write objects: %w", err)
+	}
+	return w, nil
+}
+
+// Close releases the handles. Without a Sync before, nothing is promised of
+// what was written.
+func (w *ObjectWriter) Close() error {
+	var errs []error
+	for _, f := range w.open {
+		errs = append(errs, f.Close())
+	}
+	for _, d := range w.dirs {
+		errs = append(errs, d.Close())
+	}
+	w.open, w.dirs = nil, nil
+	return errors.Join(append(errs, w.root.Close())...)
+}
+
+// Sync makes every object durable that was written or found loose.
+func (w *ObjectWriter) Sync() error {
+	if w.bulk {
+		if err := w.root.SyncFS(); err != nil {
+			return fmt.Errorf("sync objects: %w", err)
+		}
+		return nil
+	}
+	for _, f := range w.open {
+		if err := f.Sync(); err != nil {
+			return fmt.Errorf("sync objects: %w", err)
+		}
+	}
+	for _, d := range w.dirs {
+		if err := d.Sync(); err != nil {
+			return fmt.Errorf("sync objects: %w", err)
+		}
+	}
+	if w.made {
+		if err := w.root.Sync(); err != nil {
+			return fmt.Errorf("sync objects: %w", err)
+		}
+	}
+	return nil
+}
+
+// bytes stores b as an object of the type.
+func (w *ObjectWriter) bytes(ctx context.Context, typ string, b []byte) (oid, error) {
+	h := sha1.New()
+	h.Write(objectHeader(typ, int64(len(b))))
+	h.Write(b)
+	id := oid(h.Sum(nil))
+	return id, w.put(ctx, id, typ, int64(len(b)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil })
+}
+
+// put stores the object that is known to have the id.
+func (w *ObjectWriter) put(ctx context.Context, id oid, typ string, size int64, open func() (io.ReadCloser, error)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	loose, has, err := w.r.objs.has(id)
+	if err == nil && has {
+		if loose {
+			err = w.cover(id)
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	if err == nil {
+		err = w.write(ctx, id, typ, size, open)
+	}
+	if err != nil {
+		return fmt.Errorf("write object %s: %w", id, err)
+	}
+	return nil
+}
+
+// cover takes a loose object of our own directory into the barrier: git does
+// not sync loose objects by default.
+func (w *ObjectWriter) cover(id oid) error {
+	d, err := w.dir(id)
+	if err != nil {
+		return err
+	}
+	f, err := d.Open(id.String()[2:])
+	if err != nil {
+		return err
+	}
+	w.keep(f)
+	return nil
+}
+
+// keep holds a file for the barrier.
+func (w *ObjectWriter) keep(f vfs.File) {
+	if len(w.open) >= maxUnsynced {
+		w.bulk = true
+	}
+	if w.bulk {
+		_ = f.Close() // the barrier is a syncfs, which needs no handle
+		return
+	}
+	w.open = append(w.open, f)
+}
+
+func (w *ObjectWriter) dir(id oid) (vfs.Dir, error) {
+	name := id.String()[:2]
+	if d := w.dirs[name]; d != nil {
+		return d, nil
+	}
+	err := w.root.Mkdir(name, 0o777)
+	fresh := err == nil
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	d, err := w.root.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	w.dirs[name] = d
+	if fresh {
+		w.made = true
+		err = w.perm.dir(d)
+	}
+	return d, err
+}
+
+func (w *ObjectWriter) write(ctx context.Context, id oid, typ string, size int64, open func() (io.ReadCloser, error)) (err error) {
+	d, err := w.dir(id)
+	if err != nil {
+		return err
+	}
+	tmp := tempName()
+	f, err := w.root.Create(tmp, 0o444)
+	if err != nil {
+		return err
+	}
+	renamed := false
+	defer func() {
+		if err != nil || !renamed {
+			err = errors.Join(err, f.Close())
+			if e := w.root.Unlink(tmp); e != nil && !errors.Is(e, fs.ErrNotExist) {
+				err = errors.Join(err, e)
+			}
+		}
+	}()
+	r, err := open()
+	if err != nil {
+		return err
+	}
+	sum, err := deflate(ctx, f, typ, size, r)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return err
+	}
+	if sum != id {
+		return fmt.Errorf("%w: the bytes are those of %s", errMoved, sum)
+	}
+	if err := w.perm.file(f); err != nil {
+		return err
+	}
+	err = w.root.Rename(tmp, d, id.String()[2:], vfs.NoReplace)
+	if errors.Is(err, fs.ErrExist) {
+		return w.cover(id) // somebody else was faster, with the same bytes
+	}
+	if err != nil {
+		return err
+	}
+	renamed = true
+	_ = f.StartWriteback() // a hint; the sync that counts comes later
+	w.keep(f)
+	return nil
+}
+
+// errMoved says that a file was another one when it was read again.
+var errMoved = errors.New("file changed while it was read")
+
+// deflate writes the loose form. git's default for loose objects is its fastest
+// compression, too.
+func deflate(ctx context.Context, to io.Writer, typ string, size int64, r io.Reader) (id oid, err error) {
+	z, err := zlib.NewWriterLevel(to, zlib.BestSpeed)
+	if err != nil {
+		return id, err
+	}
+	h := sha1.New()
+	both := io.MultiWriter(z, h)
+	if _, err := both.Write(objectHeader(typ, size)); err != nil {
+		return id, err
+	}
+	n, err := io.CopyBuffer(both, &interruptible{ctx, r}, make([]byte, min(max(size+1, 512), 128<<10)))
+	if err == nil && n != size {
+		err = fmt.Errorf("%w: %d bytes, not %d", errMoved, n, size)
+	}
+	if err = errors.Join(err, z.Close()); err != nil {
+		return id, err
+	}
+	return oid(sumOf(h)), nil
+}
+
+func sumOf(h hash.Hash) (b [sha1.Size]byte) {
+	h.Sum(b[:0])
+	return b
+}
+
+// interruptible ends a long read when its context ends.
+type interruptible struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (i *interruptible) Read(p []byte) (int, error) {
+	if err := i.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return i.r.Read(p)
+}
+
+func objectHeader(typ string, size int64) []byte {
+	return append(strconv.AppendInt([]byte(typ+" "), size, 10), 0)
+}
+
+func tempName() string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return tempObject + hex.EncodeToString(b[:])
+}
+
+// SweepObjects removes what a writer that died left half written. The workspace
+// lock must be held, so that no writer of ours is at work; one that works for
+// another work tree of the same repository would lose its file and fail, which
+// is why this runs only after a crash.
+func (r *Repo) SweepObjects(fsys vfs.FS) error {
+	root, err := fsys.OpenRoot(filepath.Join(r.Common, "objects"))
+	if err != nil {
+		return fmt.Errorf("sweep objects: %w", err)
+	}
+	defer root.Close()
+	names, err := root.List()
+	if err != nil {
+		return fmt.Errorf("sweep objects: %w", err)
+	}
+	for _, e := range names {
+		if strings.HasPrefix(e.Name, tempObject) {
+			if err := root.Unlink(e.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("sweep objects: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// has tells whether an object is in the repository, and whether it lies loose in
+// the repository's own directory. Other than with, it does not list the packs
+// again for an object that is not there: to write one twice is harmless.
+func (o *objects) has(id oid) (loose, has bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.open(); err != nil {
+		return false, false, err
+	}
+	for _, p := range o.packs {
+		at, err := p.find(id)
+		if err != nil || at != 0 {
+			return false, at != 0, err
+		}
+	}
+	hx := id.String()
+	for i, d := range o.dirs {
+		fi, err := os.Lstat(filepath.Join(d, hx[:2], hx[2:]))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return false, false, err
+		}
+		return i == 0, fi.Mode().IsRegular(), nil
+	}
+	return false, false, nil
+}
+
+// sharedPerm is core.sharedRepository: bits to add (or, exact, to have) on what
+// is made in the repository.
+type sharedPerm struct {
+	bits  uint32
+	exact bool
+}
+
+func sharedFrom(c *gitconfig.Config) (sharedPerm, error) {
+	v, ok := c.String("core.sharedrepository")
+	if !ok {
+		return sharedPerm{}, nil
+	}
+	switch strings.ToLower(v) {
+	case "umask", "false", "no", "off", "0":
+		return sharedPerm{}, nil
+	case "group", "true", "yes", "on", "1", "":
+		return sharedPerm{bits: 0o660}, nil
+	case "all", "world", "everybody", "2":
+		return sharedPerm{bits: 0o664}, nil
+	}
+	n, err := strconv.ParseUint(v, 8, 32)
+	if err != nil || n&0o600 != 0o600 {
+		return sharedPerm{}, fmt.Errorf("core.sharedRepository is %.40q, which git does not understand", v)
+	}
+	return sharedPerm{bits: uint32(n) & 0o666, exact: true}, nil
+}
+
+func (s sharedPerm) file(f vfs.File) error {
+	if s.bits == 0 {
+		return nil
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	want := s.bits
+	if st.Perm&0o200 == 0 {
+		want &^= 0o222
+	}
+	if !s.exact {
+		want |= st.Perm
+	}
+	return f.Chmod(want)
+}
+
+func (s sharedPerm) dir(d vfs.Dir) error {
+	if s.bits == 0 {
+		return nil
+	}
+	st, err := d.Stat()
+	if err != nil {
+		return err
+	}
+	want := s.bits | s.bits&0o444>>2 | 0o2000 // new files get the group of the directory
+	if !s.exact {
+		want |= st.Perm
+	}
+	return d.Chmod(want)
+}
