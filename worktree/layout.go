@@ -129,21 +129,21 @@ func (l *layout) emptied(d string, removed map[string]bool) (bool, error) {
 	return true, nil
 }
 
-// permOf gives the bits that a regular file of the after-state has.
-func (l *layout) permOf(e snapshot.Effect) uint32 {
+// permOf gives the bits that a regular file of the after-state has; live is the
+// regular file that is there now, nil when there is none.
+func (l *layout) permOf(e snapshot.Effect, live *unix.Stat_t) uint32 {
 	if l.perm != nil {
 		if p, ok := l.perm(e.Path); ok {
 			return p & 0o7777
 		}
 	}
-	st, err := l.live.lstat(e.Path.String())
-	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if live == nil {
 		if e.Mode == snapshot.ModeExecutable {
 			return 0o777 &^ l.umask
 		}
 		return 0o666 &^ l.umask
 	}
-	p := st.Mode & 0o7777
+	p := live.Mode & 0o7777
 	switch {
 	case e.Mode == snapshot.ModeExecutable && p&0o100 == 0:
 		p |= (p & 0o444) >> 2 // whoever may read may run
@@ -181,20 +181,16 @@ func (l *layout) put(e snapshot.Effect, path string) error {
 		err = fmt.Errorf("after-bytes of %.200q do not match their digest", e.Path)
 	}
 	if err == nil {
-		l.chown(f, e.Path.String())
-		err = unix.Fchmod(fd, l.permOf(e)) // after chown, which clears set-id bits
+		var now *unix.Stat_t
+		if st, e := l.live.lstat(e.Path.String()); e == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+			now = &st
+		}
+		if now != nil && os.Geteuid() == 0 && (now.Uid != 0 || now.Gid != 0) {
+			_ = f.Chown(int(now.Uid), int(now.Gid)) // only root may
+		}
+		err = unix.Fchmod(fd, l.permOf(e, now)) // after chown, which clears set-id bits
 	}
 	return errors.Join(err, f.Close())
-}
-
-// chown gives the file the live file's owner where we may; only root may.
-func (l *layout) chown(f *os.File, rel string) {
-	if os.Geteuid() != 0 {
-		return
-	}
-	if st, err := l.live.lstat(rel); err == nil {
-		_ = f.Chown(int(st.Uid), int(st.Gid))
-	}
 }
 
 // live is a live directory held open for looking at names in it.

@@ -17,12 +17,13 @@ type layer struct {
 	lower *live // the live directory
 	upper string
 	work  string
+	made  map[string]bool // directories of upper that we made; true where the owner may write
 }
 
 // newLayer makes the directories of an overlay over lower in scratch. The upper
 // directory is the root of what is seen, so it takes lower's mode and owner.
 func newLayer(scratch, name string, lower *live) (layer, error) {
-	l := layer{lower: lower, upper: filepath.Join(scratch, name, "upper"), work: filepath.Join(scratch, name, "work")}
+	l := layer{lower: lower, upper: filepath.Join(scratch, name, "upper"), work: filepath.Join(scratch, name, "work"), made: map[string]bool{}}
 	if err := os.Mkdir(filepath.Join(scratch, name), 0o700); err != nil {
 		return l, err
 	}
@@ -48,6 +49,7 @@ func (l layer) likeLower(rel string) error {
 	if err := unix.Chmod(up, st.Mode&0o7777); err != nil {
 		return &fs.PathError{Op: "chmod", Path: up, Err: err}
 	}
+	l.made[rel] = st.Mode&0o300 == 0o300
 	return nil
 }
 
@@ -56,7 +58,7 @@ func (l layer) likeLower(rel string) error {
 // something that the plan takes away. Other links are refused: a plan whose path
 // leads through one was never admitted.
 func (l layer) mkdirs(rel string, lo *layout) error {
-	if rel == "." {
+	if _, ok := l.made[rel]; ok {
 		return nil
 	}
 	up := filepath.Join(l.upper, rel)
@@ -75,15 +77,22 @@ func (l layer) mkdirs(rel string, lo *layout) error {
 	st, err := l.lower.lstat(rel)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return os.Chmod(up, fs.FileMode(0o777&^lo.umask))
+		return l.fresh(rel, lo)
 	case err != nil:
 		return err
 	case st.Mode&unix.S_IFMT == unix.S_IFLNK && !lo.gone[rel]:
 		return fmt.Errorf("make directory %.200q: the live tree has a link there", rel)
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return os.Chmod(up, fs.FileMode(0o777&^lo.umask)) // a directory hides a lower file by itself
+		return l.fresh(rel, lo) // a directory hides a lower file by itself
 	}
 	return l.likeLower(rel)
+}
+
+// fresh gives a directory without a live one behind it the mode of a new one.
+func (l layer) fresh(rel string, lo *layout) error {
+	mode := 0o777 &^ lo.umask
+	l.made[rel] = mode&0o300 == 0o300
+	return os.Chmod(filepath.Join(l.upper, rel), fs.FileMode(mode))
 }
 
 // hide makes the live name rel absent, if it is there or always: then it stays
@@ -108,13 +117,13 @@ func (l layer) hide(rel string, lo *layout, always bool) error {
 // writable runs f while upper/dir may be written by its owner: a merged
 // directory has the live one's mode, which may forbid it.
 func (l layer) writable(dir string, f func() error) error {
+	if l.made[dir] || os.Geteuid() == 0 {
+		return f()
+	}
 	d := filepath.Join(l.upper, dir)
 	st, err := os.Lstat(d)
 	if err != nil {
 		return err
-	}
-	if st.Mode().Perm()&0o300 == 0o300 || os.Geteuid() == 0 {
-		return f()
 	}
 	if err := os.Chmod(d, st.Mode()|0o300); err != nil {
 		return err
