@@ -446,6 +446,10 @@ func TestUndo(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(b.root, "sub")); !errors.Is(err, os.ErrNotExist) {
 		t.Error("the emptied directory stays")
 	}
+	again, err := b.open().Undo(context.Background(), a.Receipt, apply.Request{CallSite: wire.Interactive, Intent: wire.IntentUser})
+	if err != nil || !again.Repeated || again.Receipt != u.Receipt || b.read("gone.sh") != "#!/bin/sh\n" {
+		t.Errorf("the same undo asked for twice: %v %+v", err, again)
+	}
 	b.idle()
 }
 

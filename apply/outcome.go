@@ -67,7 +67,7 @@ func (t *tx) adopt(e receipt.Entry, st *receipt.Stored) {
 func (t *tx) repeat(first *receipt.Stored) (bool, error) {
 	var r wire.ApplyProposalResult
 	if err := wire.Decode(first.Result, &r); err != nil {
-		return false, fmt.Errorf("read the stored result of proposal %q: %w", cut(t.plan.ID), err)
+		return false, fmt.Errorf("read the stored result of proposal %q: %w", t.proposalID(), err)
 	}
 	t.answer.Result, t.answer.Stored, t.answer.Outcome = &r, first.Result, first.Outcome
 	t.answer.Receipt, t.answer.Repeated = first.Receipt.ReceiptID, true

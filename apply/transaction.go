@@ -229,6 +229,12 @@ func (t *tx) look(ctx context.Context) (bool, error) {
 }
 
 func (t *tx) load(ctx context.Context) (bool, error) {
+	if first, err := t.undone(ctx); err != nil || first != nil {
+		if err != nil {
+			return false, err
+		}
+		return t.repeat(first)
+	}
 	f, items, err := t.r.Load(ctx, t.view, t.stamp.Baseline)
 	if err != nil {
 		return false, err

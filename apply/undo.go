@@ -19,6 +19,9 @@ import (
 // UndoPrefix starts the proposal id of an undo; the receipt id follows.
 const UndoPrefix = "undo:"
 
+// undoProvider is the provider of the plans that undo makes.
+const undoProvider = "asp-undo"
+
 // Undo takes an applied change back: the inverse plan, over the same stages as
 // any other plan. Later edits of the same files stay where they do not overlap
 // the change; where they do, it is refused.
@@ -47,6 +50,17 @@ func (e *Engine) Undo(ctx context.Context, receiptID string, r Request) (*Answer
 	u := &undo{e: e, id: receiptID, ev: ev}
 	r.Load, r.Perms = u.load, u.perms()
 	return e.Apply(ctx, r)
+}
+
+// undone finds an earlier undo of the same receipt. It is looked for before the
+// inverse plan is made: that plan depends on the present state, so made again
+// it would be another one, or find nothing to take back.
+func (t *tx) undone(ctx context.Context) (*receipt.Stored, error) {
+	if t.r.Undoes == "" || t.r.DryRun {
+		return nil, nil
+	}
+	prev, err := t.e.receipts.Lookup(ctx, undoProvider, t.r.AsProposal)
+	return prev.Applied, err
 }
 
 func readEvidence(st *receipt.Stored) (Evidence, error) {
@@ -139,7 +153,7 @@ func (u *undo) load(_ context.Context, v *View, base snapshot.Baseline) (editpla
 		return editplan.File{}, out, nil
 	}
 	file, err := editplan.NewPlan(editplan.Source{
-		Baseline: base, Provider: editplan.Provider{ID: "asp-undo", Version: u.e.o.Version}, Rationale: "take back receipt " + u.id,
+		Baseline: base, Provider: editplan.Provider{ID: undoProvider, Version: u.e.o.Version}, Rationale: "take back receipt " + u.id,
 	}, slices.Concat(gone, moves, changes, back))
 	if err != nil {
 		return file, nil, err
