@@ -103,6 +103,14 @@ func TestGT01LinkedWorkTree(t *testing.T) {
 			top.git(t, "-C", "super", "submodule", "--quiet", "add", seed.dir, "sub")
 			return tree{top.path("super/sub")}
 		},
+		"core.worktree": func(t *testing.T, top tree) tree {
+			top.git(t, "clone", "-q", "--bare", seed.dir, "store.git")
+			top.git(t, "-C", "store.git", "config", "core.bare", "false")
+			top.git(t, "-C", "store.git", "config", "core.worktree", "../c")
+			top.write(t, "c/.git", "gitdir: ../store.git\n")
+			top.git(t, "-C", "c", "checkout", "-q", "-f")
+			return tree{top.path("c")}
+		},
 		"detached": func(t *testing.T, top tree) tree {
 			top.git(t, "clone", "-q", seed.dir, "c")
 			top.git(t, "-C", "c", "checkout", "-q", "--detach")
@@ -916,5 +924,63 @@ func TestGT05FilterOfTheAfterState(t *testing.T) {
 	}
 	if in := info(t, ws, "b.bin"); in[0].Filter != "" {
 		t.Errorf("before the plan: %+v", in)
+	}
+}
+
+// TestContentKeepsTheCacheSmall: what the index answers is not remembered again.
+func TestContentKeepsTheCacheSmall(t *testing.T) {
+	r := newRepo(t)
+	for i := range 20 {
+		r.write(t, "f"+string(rune('a'+i)), "1\n")
+	}
+	r.commit(t)
+	settle(t, r)
+	time.Sleep(80 * time.Millisecond)
+	dir := t.TempDir()
+	state, err := vfs.OS{}.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	ws, err := gitbase.Open(context.Background(), r.dir, snapshot.Options{State: state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := stamp(t, ws, true); s.Hashed != 20 {
+		t.Errorf("%d files read", s.Hashed)
+	}
+	if err := ws.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	if b := readFile(t, names[0]); len(b) > 400 {
+		t.Errorf("the cache has %d bytes", len(b))
+	}
+}
+
+// TestRulesUnderAnotherName: core.excludesFile may name a file of the work tree;
+// an effect on it changes what is ignored.
+func TestRulesUnderAnotherName(t *testing.T) {
+	r := newRepo(t)
+	r.git(t, "config", "core.excludesFile", r.path("rules"))
+	r.write(t, "rules", "*.tmp\n")
+	r.commit(t)
+	r.write(t, "u.log", "1\n")
+	r.write(t, "u.tmp", "1\n")
+	ws := r.open(t, nil)
+	s := stamp(t, ws, false)
+	want(t, s, "u.log")
+	after, err := ws.After(context.Background(), s, []snapshot.Effect{effect(t, "rules", "*.log\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.write(t, "rules", "*.log\n")
+	s = stamp(t, ws, false)
+	want(t, s, "rules", "u.tmp")
+	if s.Baseline != after {
+		t.Errorf("After said %+v, it is %+v", after, s.Baseline)
 	}
 }

@@ -118,7 +118,11 @@ func (k *walker) tracked(w *walk, r *scan.Reader, d scan.DirHandle, rl *rules, e
 		}
 	}
 	if same && mode == te.mode {
-		k.remember(e.path, &l)
+		// A look by content learns nothing that the index does not answer the
+		// next look by stat data: the cache stays small.
+		if !w.opts.Content || e.flags&inIndex == 0 || !w.t.idx.unchanged(e, &l.st) {
+			k.remember(e.path, &l)
+		}
 		return nil
 	}
 	if l.SHA256.IsZero() {
