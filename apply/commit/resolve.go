@@ -133,12 +133,7 @@ func (t *tx) putBack(s *journal.Step, save saver) error {
 	if err != nil {
 		return err
 	}
-	return t.dropSaved(x.area, s.Name, saved, func() error {
-		if mode == vfs.Exchange {
-			return x.area.Rename(s.Name, x.d.Dir, x.name, mode)
-		}
-		return x.area.Rename(s.Name, x.d.Dir, x.name, mode)
-	})
+	return t.dropSaved(x.area, s.Name, saved, func() error { return x.area.Rename(s.Name, x.d.Dir, x.name, mode) })
 }
 
 // moveBack returns a moved file to its old name.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/internal/refusal"
-	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/internal/vfs/faultfs"
 )
 
@@ -405,5 +404,3 @@ func TestLateWrite(t *testing.T) {
 		t.Fatalf("left over: %v", l)
 	}
 }
-
-var _ vfs.Dir

@@ -1,7 +1,6 @@
 package commit_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -314,5 +313,3 @@ func same(t testing.TB, what string, got, want tree) {
 func runIn(e commit.Env, id string, cs []commit.Change, o commit.Options) (commit.Result, error) {
 	return commit.Run(context.Background(), e, id, cs, o)
 }
-
-var _ = bytes.Equal
