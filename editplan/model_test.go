@@ -66,6 +66,8 @@ func (m model) do(d editplan.Draft) refusal.Code {
 	}
 	f, ok := m[d.Path]
 	switch {
+	case !ok && m.dir(d.Path) && d.Kind == editplan.Delete:
+		return refusal.NotEmpty
 	case !ok && m.dir(d.Path):
 		return refusal.NotRegular
 	case !ok:

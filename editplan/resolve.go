@@ -257,6 +257,16 @@ func (w *walk) existing(op *Op) (*slot, error) {
 		}
 		return nil, nil
 	case IsDir:
+		if op.Kind == Delete {
+			left, err := w.leftIn(p)
+			if err != nil {
+				return nil, err
+			}
+			if left != "" {
+				w.refuse(op, p, refusal.NotEmpty, "is a directory that still holds %.200q; delete the files that are meant to go, and it goes with the last one", left)
+				return nil, nil
+			}
+		}
 		w.refuse(op, p, refusal.NotRegular, "a directory is there; plans name files (a directory is moved or removed file by file)")
 		return nil, nil
 	case IsSymlink:

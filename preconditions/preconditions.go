@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/internal/refusal"
@@ -244,6 +245,11 @@ func Check(ctx context.Context, v *View, in Input) (*Admission, refusal.List, er
 			}
 			out = append(out, its...)
 		}
+		its, err := v.collisions(nets)
+		if err != nil {
+			return nil, nil, err
+		}
+		out = append(out, its...)
 	}
 	if len(out) > 0 {
 		slices.SortStableFunc(out, func(a, b refusal.Item) int { return a.Op - b.Op })
@@ -336,6 +342,77 @@ func (v *View) disk(n editplan.Net) (refusal.List, error) {
 		}
 	}
 	return out, nil
+}
+
+// collisions finds names of the plan that differ only in case where the file
+// system does not tell them apart. A new name that collides with one on disk is
+// found by looking it up; a directory that cannot tell us what it does is left
+// to the write, which never replaces.
+func (v *View) collisions(nets []editplan.Net) (refusal.List, error) {
+	var out refusal.List
+	first := map[string]snapshot.Path{}
+	for _, n := range nets {
+		if n.After.Kind == editplan.Absent {
+			continue
+		}
+		k := strings.ToLower(n.Path.String())
+		other, ok := first[k]
+		if !ok {
+			first[k] = n.Path
+			continue
+		}
+		folds, err := v.folds(n.Path)
+		if err != nil {
+			return nil, err
+		}
+		if folds {
+			op := -1
+			if len(n.Ops) > 0 {
+				op = n.Ops[0]
+			}
+			out = append(out, refusal.New(refusal.NameCollision, n.Path.String(), op, "is the same name as %q on this file system, which ignores case", cut(other.String())))
+		}
+	}
+	return out, nil
+}
+
+// folds tells whether the nearest directory above p ignores case, by asking for
+// one of its names in the other case.
+func (v *View) folds(p snapshot.Path) (bool, error) {
+	path := p.Dir()
+	for {
+		d, err := v.l.dirAt(path)
+		if err != nil {
+			return false, err
+		}
+		if d.dir == nil {
+			path = parentOf(path)
+			continue
+		}
+		es, err := d.dir.List()
+		if err != nil {
+			return false, fmt.Errorf("list %.200q: %w", path, err)
+		}
+		for _, e := range es {
+			swapped := strings.ToUpper(e.Name)
+			if swapped == e.Name {
+				swapped = strings.ToLower(e.Name)
+			}
+			if swapped == e.Name {
+				continue
+			}
+			a, err := d.dir.Lstat(e.Name)
+			if err != nil {
+				continue
+			}
+			b, err := d.dir.Lstat(swapped)
+			return err == nil && a.SameFile(b), nil
+		}
+		if path == "." {
+			return false, nil
+		}
+		path = parentOf(path)
+	}
 }
 
 func errno(err error) string {

@@ -260,7 +260,7 @@ func (e *env) dryRunText(a *apply.Answer) error {
 		e.refusalText(a)
 		return exitStatus(exitRefused)
 	}
-	fmt.Fprintf(e.stdout, "dry run    nothing was written; an apply now would earn %s\n           %s\n", d.Assurance.TransactionGuarantee, clean(d.Assurance.Detail))
+	fmt.Fprintf(e.stdout, "dry run    nothing was written; an apply now would earn %s\n           %s\n", d.Assurance.TransactionGuarantee, wrap(clean(d.Assurance.Detail), "           ", e.ui.width))
 	e.notes(a)
 	return nil
 }
@@ -281,7 +281,7 @@ func (e *env) resultText(a *apply.Answer) error {
 	} else {
 		fmt.Fprintf(e.stdout, "%s %s\n", e.ui.paint(e.ui.outColor, "32;1", fmt.Sprintf("%-10s", word)), clean(r.ProposalID))
 	}
-	fmt.Fprintf(e.stdout, "guarantee  %s\n           %s\n", r.Assurance.TransactionGuarantee, clean(r.Assurance.Detail))
+	fmt.Fprintf(e.stdout, "guarantee  %s\n           %s\n", r.Assurance.TransactionGuarantee, wrap(clean(r.Assurance.Detail), "           ", e.ui.width))
 	fmt.Fprintf(e.stdout, "receipt    %s\n", a.Receipt)
 	if a.Outcome == receipt.Staged {
 		fmt.Fprintf(e.stdout, "next       asp publish %s\n", clean(r.ProposalID))
@@ -301,7 +301,7 @@ func (e *env) refusalText(a *apply.Answer) {
 		if it.Path != "" {
 			where = fmt.Sprintf("%q ", it.Path)
 		}
-		fmt.Fprintf(e.stdout, "  %s: %s%s\n", it.Code, where, clean(it.Detail))
+		fmt.Fprintf(e.stdout, "  %s\n", wrap(fmt.Sprintf("%s: %s%s", it.Code, where, clean(it.Detail)), "    ", e.ui.width))
 	}
 	if a.Receipt != "" {
 		fmt.Fprintf(e.stdout, "receipt    %s\n", a.Receipt)

@@ -179,8 +179,8 @@ func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		return end
 	}
 	fmt.Fprintf(e.stdout, "asp %s on %s\nworkspace  %s\n", d.Version, d.Platform, clean(d.Workspace))
-	fmt.Fprintf(e.stdout, "guarantee  up to %s\n           %s\n", d.Guarantee.Can, clean(d.Guarantee.Why))
-	fmt.Fprintf(e.stdout, "checks     up to %s\n           %s\n", d.Mode.Can, clean(d.Mode.Why))
+	fmt.Fprintf(e.stdout, "guarantee  up to %s\n           %s\n", d.Guarantee.Can, wrap(clean(d.Guarantee.Why), "           ", e.ui.width))
+	fmt.Fprintf(e.stdout, "checks     up to %s\n           %s\n", d.Mode.Can, wrap(clean(d.Mode.Why), "           ", e.ui.width))
 	for _, r := range caps.Rows() {
 		mark := e.ui.paint(e.ui.outColor, "32", "yes")
 		if r.Cap.Answer != sandbox.Yes {

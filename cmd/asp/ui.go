@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,4 +114,24 @@ func clean(s string) string {
 		}
 	}
 	return string(out)
+}
+
+// wrap breaks text at spaces so that lines of the given width start with indent.
+func wrap(s, indent string, width int) string {
+	room := max(width-len(indent), 40)
+	var b strings.Builder
+	n := 0
+	for _, w := range strings.Fields(s) {
+		if n > 0 && n+1+len(w) > room {
+			b.WriteString("\n" + indent)
+			n = 0
+		}
+		if n > 0 {
+			b.WriteByte(' ')
+			n++
+		}
+		b.WriteString(w)
+		n += len(w)
+	}
+	return b.String()
 }
