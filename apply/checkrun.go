@@ -119,7 +119,7 @@ func (e *Engine) overCandidate(ctx context.Context, t *tx, list []checks.Check) 
 	spec := worktree.Spec{
 		Root: e.ws.Root(), Hide: []string{e.ws.TxDir()}, Base: t.stamp.Baseline, Effects: t.effects, ScratchBase: base,
 		StateDir: e.o.Home.Path(), Home: e.o.UserHome, Read: e.cfg.Sandbox.Read, Perm: t.permOf(),
-		Caps: sandbox.Probe(ctx, sandbox.ProbeDirs{Lower: e.ws.Root(), Scratch: base}),
+		Caps: worktree.Probe(ctx, e.ws.Root(), base),
 	}
 	if e.git != nil {
 		spec.GitDir, spec.CommonDir = e.git.GitDir, e.git.Common
@@ -135,10 +135,22 @@ func (e *Engine) overCandidate(ctx context.Context, t *tx, list []checks.Check) 
 		}
 		return c, err
 	}
-	t.report, err = checks.Run(ctx, list, build, t.drift, checks.Options{Done: func(r checks.Result) {
-		e.o.Before("checked " + r.Name)
-	}})
+	done := checks.Options{Done: func(r checks.Result) { e.o.Before("checked " + r.Name) }}
+	t.report, err = checks.Run(ctx, list, build, t.drift, done)
+	if err != nil || !overlayRefused(t.report) {
+		return err
+	}
+	// The kernel took the probe's overlay and not this one. Nothing was started;
+	// a copy costs more and shows the same tree.
+	spec.Method = worktree.Copy
+	t.report, err = checks.Run(ctx, list, build, t.drift, done)
 	return err
+}
+
+func overlayRefused(r checks.Report) bool {
+	return slices.ContainsFunc(r.Results, func(x checks.Result) bool {
+		return x.Unsupported && x.Method == worktree.Overlay && x.Status == checks.Unavailable
+	})
 }
 
 // permOf gives the exact bits that the after-state will have.

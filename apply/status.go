@@ -14,6 +14,7 @@ import (
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
+	"github.com/aspengine/asp/worktree"
 )
 
 // OuterProtocol is the version of the outer seam that status reports.
@@ -154,7 +155,7 @@ func (e *Engine) Caps(ctx context.Context) (sandbox.Caps, error) {
 		return sandbox.Caps{}, err
 	}
 	defer d.Close()
-	return sandbox.Probe(ctx, sandbox.ProbeDirs{Lower: e.ws.Root(), Scratch: e.o.Home.Path(home.ScratchDir)}), nil
+	return worktree.Probe(ctx, e.ws.Root(), e.o.Home.Path(home.ScratchDir)), nil
 }
 
 // assuranceCapabilities are the modes that a check could establish here, by the
