@@ -114,6 +114,13 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 	if e.root, err = e.fs.OpenRoot(e.ws.Root()); err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
+	if e.git != nil {
+		d, err := e.fs.OpenRoot(e.git.GitDir)
+		if err != nil {
+			return nil, fmt.Errorf("open git directory: %w", err)
+		}
+		e.gitDirs = map[string]vfs.Dir{e.git.GitDir: d}
+	}
 	if e.receipts, err = receipt.Open(e.state, receipt.Options{Retention: retention(e.cfg), Now: e.now}); err != nil {
 		return nil, err
 	}
@@ -133,6 +140,9 @@ func (e *Engine) Close() error {
 	var errs []error
 	if e.root != nil {
 		errs = append(errs, e.root.Close())
+	}
+	for _, d := range e.gitDirs {
+		errs = append(errs, d.Close())
 	}
 	if e.ws != nil {
 		errs = append(errs, e.ws.Close())

@@ -37,6 +37,12 @@ func (t *tx) compile(ctx context.Context) (bool, error) {
 	if t.forecast, err = commit.Forecast(ctx, t.e.env(t.e.extraDirs()), t.changes, commit.Options{}); err != nil {
 		return false, fmt.Errorf("look at the file system: %w", err)
 	}
+	if items, err := t.planGit(ctx); err != nil || len(items) > 0 {
+		if err != nil {
+			return false, err
+		}
+		return t.refuse(ctx, items)
+	}
 	if g, why := t.expected(); g < t.r.RequireGuarantee {
 		return t.refuse(ctx, refusal.List{refusal.New(refusal.WeakGuarantee, "", -1, "%s was asked for and %s is what can be earned here: %s", t.r.RequireGuarantee, g, why)})
 	}

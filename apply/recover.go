@@ -34,7 +34,11 @@ func (e *Engine) recoverLocked(ctx context.Context) ([]commit.Recovered, error) 
 		return rec, err
 	}
 	xs, err := e.recoverExchange(ctx)
-	return append(rec, xs...), err
+	if rec = append(rec, xs...); err != nil {
+		return rec, err
+	}
+	gs, err := e.recoverGit(ctx)
+	return append(rec, gs...), err
 }
 
 // Recovery is what Recover found and did.

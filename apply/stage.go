@@ -91,6 +91,7 @@ func (t *tx) stageSnapshot(ctx context.Context) (bool, error) {
 			return t.refuse(ctx, items)
 		}
 	}
+	defer t.abandonRef() // nothing to do once the receipt is stored
 	b := t.e.receipts.Batch()
 	if err := b.WriteFile(dir, stagedName(t.plan.ID), kept.Bytes()); err != nil {
 		return false, undo(err)
@@ -103,8 +104,12 @@ func (t *tx) stageSnapshot(ctx context.Context) (bool, error) {
 	if err := t.store(ctx, e); err != nil {
 		return false, err
 	}
+	t.refs.decided = true
 	if err := t.e.receipts.Sync(home.WholeFS); err != nil {
 		return false, fmt.Errorf("sync staged snapshot: %w", err)
+	}
+	if err := t.publishRef(context.WithoutCancel(ctx)); err != nil {
+		return false, err
 	}
 	t.e.issue(snapshot.Baseline{Rev: t.after.Rev, Dirty: t.after.Dirty}, t.started)
 	return true, nil

@@ -140,6 +140,7 @@ type tx struct {
 	answer    Answer
 	baseline  wire.Baseline
 	refMade   string
+	refs      refWork // of --ref
 	sealed    *receipt.Entry
 	stagedOK  bool
 	xfacts    *exchange.Facts

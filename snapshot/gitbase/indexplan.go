@@ -29,11 +29,10 @@ type IndexChange struct {
 
 // IndexPlan is the index of a work tree as it was read, with what shall change.
 type IndexPlan struct {
-	r     *Repo
-	x     *index
-	t     *table
-	todo  []indexTodo
-	stats os.FileInfo // of the index file; nil for none
+	r    *Repo
+	x    *index
+	t    *table
+	todo []indexTodo
 }
 
 type indexTodo struct {
@@ -63,11 +62,11 @@ func (r *Repo) PlanIndex(ctx context.Context, changes []IndexChange) (*IndexPlan
 func (r *Repo) planIndex(ctx context.Context, changes []IndexChange) (*IndexPlan, refusal.List, error) {
 	p := &IndexPlan{r: r}
 	path := filepath.Join(r.GitDir, IndexName)
-	var err error
-	if p.stats, err = os.Lstat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	fi, err := os.Lstat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
-	if p.stats != nil && !p.stats.Mode().IsRegular() {
+	if err == nil && !fi.Mode().IsRegular() {
 		return nil, refusal.List{refusal.New(refusal.UnsupportedOperation, "", -1, "the index %q is not a regular file", path)}, nil
 	}
 	e, err := r.load(ctx)
@@ -256,9 +255,9 @@ func (t *table) first(path string, ok func(*entry) bool) *entry {
 // Empty tells that no entry has to change.
 func (p *IndexPlan) Empty() bool { return len(p.todo) == 0 }
 
-// Before returns the bytes of the index that was read, nil for no index, with
-// its inode's stat data.
-func (p *IndexPlan) Before() ([]byte, os.FileInfo) { return p.x.raw, p.stats }
+// Before returns the bytes of the index that was read; there is false when there
+// was none.
+func (p *IndexPlan) Before() (b []byte, there bool) { return p.x.raw, p.x.raw != nil }
 
 // Write stores the blobs of the changes and returns the bytes of the new index.
 // The index may be put in place after w.Sync. refusal items: a file moved
