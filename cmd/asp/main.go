@@ -14,7 +14,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"sort"
 	"strings"
 	"syscall"
 	"time"
@@ -154,8 +153,15 @@ func flagSet(c *command) *pflag.FlagSet {
 
 func helpOf(c *command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "asp %s — %s\n\nusage: asp %s %s\n\n%s\n\nflags:\n%s", c.name, c.short, c.name, c.args, strings.TrimSpace(c.long), flagSet(c).FlagUsages())
+	fmt.Fprintf(&b, "asp %s — %s\n\nusage: asp %s %s\n\n%s\n\nflags:\n%s", c.name, c.short, c.name, c.args, strings.TrimSpace(c.long), flagUsage(flagSet(c)))
 	return b.String()
+}
+
+// flagUsage is the library's list without the note that a switch takes a value,
+// which nobody needs.
+func flagUsage(fs *pflag.FlagSet) string {
+	const note = "[=true|false]"
+	return strings.ReplaceAll(fs.FlagUsages(), note, strings.Repeat(" ", len(note)))
 }
 
 func usage() string {
@@ -165,9 +171,7 @@ func usage() string {
 usage: asp COMMAND [flags]
 
 `)
-	cs := commands()
-	sort.SliceStable(cs, func(i, j int) bool { return false })
-	for _, c := range cs {
+	for _, c := range commands() {
 		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.short)
 	}
 	b.WriteString(`
