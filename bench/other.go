@@ -1,0 +1,24 @@
+//go:build !linux
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/internal/vfs"
+)
+
+var errOther = errors.New("measured on Linux only")
+
+func (r *repo) aside() string                                                     { return "" }
+func (ch *change) floor(vfs.Dir, *repo) error                                     { return errOther }
+func (r *repo) lstatAll() error                                                   { return errOther }
+func (r *repo) hashAll() error                                                    { return errOther }
+func fsType(string) string                                                        { return "unknown" }
+func kernel() string                                                              { return "unknown kernel" }
+func (c *config) memoryRows(context.Context) error                                { return errOther }
+func (c *config) scratchRows(context.Context) error                               { return errOther }
+func (c *config) place(context.Context, string) (string, func(), error)           { return "", nil, errOther }
+func (ch *change) commit(context.Context, vfs.Dir, *repo, commit.SyncStyle) error { return errOther }
