@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -290,7 +291,12 @@ func (e *Engine) keep(ctx context.Context, evidence []byte, style commit.SyncSty
 		return fmt.Errorf("read commit record: %w", err)
 	}
 	if _, err := e.receipts.Get(ent.Receipt.ReceiptID); errors.Is(err, receipt.ErrNoReceipt) {
-		if _, err := e.receipts.Append(ctx, ent); err != nil {
+		_, err := e.receipts.Append(ctx, ent)
+		if errors.Is(err, fs.ErrExist) {
+			// The append that a kill cut short; every append finishes it first.
+			_, err = e.receipts.Get(ent.Receipt.ReceiptID)
+		}
+		if err != nil {
 			return err
 		}
 	} else if err != nil {

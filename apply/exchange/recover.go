@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,22 +31,28 @@ type intent struct {
 
 // intentFile is the form on disk, canonical JSON, version 1.
 type intentFile struct {
-	Format    int               `json:"format"`
-	TxID      string            `json:"txid"`
-	Tag       string            `json:"tag"`
-	Root      string            `json:"root"` // hexadecimal: any bytes
-	OldIno    string            `json:"oldIno"`
-	NewIno    string            `json:"newIno"`
-	PreImages map[string]string `json:"preImages"` // blob id by path
-	Evidence  string            `json:"evidence"`  // hexadecimal
+	Format    int        `json:"format"`
+	TxID      string     `json:"txid"`
+	Tag       string     `json:"tag"`
+	Root      string     `json:"root"` // hexadecimal: any bytes
+	OldIno    string     `json:"oldIno"`
+	NewIno    string     `json:"newIno"`
+	PreImages []preImage `json:"preImages"` // sorted by path
+	Evidence  string     `json:"evidence"`  // hexadecimal
+}
+
+// preImage is what one path held before.
+type preImage struct {
+	Path string `json:"path"`
+	Blob string `json:"blob"`
 }
 
 const maxIntent = 256 << 20
 
 func writeIntent(area vfs.Dir, i intent) error {
-	f := intentFile{Format: 1, TxID: i.TxID, Tag: i.Tag, Root: hex.EncodeToString([]byte(i.Root)), OldIno: fmt.Sprint(i.OldIno), NewIno: fmt.Sprint(i.NewIno), PreImages: map[string]string{}, Evidence: hex.EncodeToString(i.Evidence)}
-	for p, d := range i.PreImages {
-		f.PreImages[p] = d.Blob()
+	f := intentFile{Format: 1, TxID: i.TxID, Tag: i.Tag, Root: hex.EncodeToString([]byte(i.Root)), OldIno: fmt.Sprint(i.OldIno), NewIno: fmt.Sprint(i.NewIno), PreImages: []preImage{}, Evidence: hex.EncodeToString(i.Evidence)}
+	for _, p := range slices.Sorted(maps.Keys(i.PreImages)) {
+		f.PreImages = append(f.PreImages, preImage{p, i.PreImages[p].Blob()})
 	}
 	b, err := canon.Marshal(f)
 	if err != nil {
@@ -91,15 +98,15 @@ func readIntent(area vfs.Dir) (intent, error) {
 	if _, err := fmt.Sscan(f.NewIno, &i.NewIno); err != nil {
 		return i, fmt.Errorf("exchange journal: %w", err)
 	}
-	for p, s := range f.PreImages {
-		if _, err := snapshot.ParsePath(p); err != nil {
+	for _, p := range f.PreImages {
+		if _, err := snapshot.ParsePath(p.Path); err != nil {
 			return i, fmt.Errorf("exchange journal: %w", err)
 		}
-		d, err := snapshot.ParseBlob(s)
+		d, err := snapshot.ParseBlob(p.Blob)
 		if err != nil {
 			return i, fmt.Errorf("exchange journal: %w", err)
 		}
-		i.PreImages[p] = d
+		i.PreImages[p.Path] = d
 	}
 	i.Evidence, err = hex.DecodeString(f.Evidence)
 	return i, err
