@@ -193,8 +193,10 @@ type Stored struct {
 // Value is the stored form.
 func (s *Stored) Value() canon.Value { return s.value }
 
-// Provider and PlanDigest return what the entry was appended with.
-func (s *Stored) Provider() string   { return text(s.Evidence, "planProvider") }
+// Provider returns the plan's provider that the entry was appended with.
+func (s *Stored) Provider() string { return text(s.Evidence, "planProvider") }
+
+// PlanDigest returns the plan's digest that the entry was appended with.
 func (s *Stored) PlanDigest() string { return text(s.Evidence, "planDigest") }
 
 func text(v canon.Value, key string) string {

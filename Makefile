@@ -1,0 +1,57 @@
+# make          build ./bin/asp
+# make run      the main job on a bundled real example
+# make test     all tests
+# make check    what a change has to pass: gofmt, vet, staticcheck, all tests with the race detector
+# make fuzz     each fuzz target for FUZZTIME (20s)
+# make crash    the long sweeps of kills and power cuts
+# make bench    measure beside the peer in the same run; BENCH=full for the sizes of docs/performance.md
+
+SHELL := /bin/bash
+GO ?= go
+FUZZTIME ?= 20s
+BENCH ?= short
+CRASH ?= long
+
+# Tests make and remove very many small files, and sync them: they live in
+# memory where that is possible. The variable TESTDIR chooses another place.
+TESTDIR ?= $(shell d=$$(mktemp -d /dev/shm/asp-XXXXXX 2>/dev/null) && rmdir $$d && echo /dev/shm || echo $${TMPDIR:-/tmp})
+INDIR = d=$$(mktemp -d $(TESTDIR)/asp-test-XXXXXX) && trap 'chmod -R u+rwX '$$d' 2>/dev/null; rm -rf '$$d EXIT && export TMPDIR=$$d GOTMPDIR=$$d &&
+
+.PHONY: build run test check lint race bench fuzz crash clean
+build:
+	$(GO) build -o bin/asp ./cmd/asp
+
+run: build
+	$(GO) run ./fixtures/demo/run bin/asp
+
+test:
+	$(INDIR) $(GO) test ./...
+
+lint:
+	@f=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$f" ] || { echo "gofmt -w $$f"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test ./internal/archtest
+
+race:
+	$(INDIR) $(GO) test -race -shuffle=on ./...
+
+check: lint race
+
+# go test takes one fuzz target of one package at a time; the targets are found
+# in the test binaries themselves.
+fuzz:
+	@$(INDIR) set -o pipefail; for p in $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz); do \
+	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+	  done; \
+	done
+
+crash:
+	$(INDIR) ASP_CRASH=$(CRASH) $(GO) test -timeout 120m $$(grep -rl --include='*_test.go' ASP_CRASH . | xargs -n1 dirname | sort -u)
+
+bench:
+	$(INDIR) $(GO) run ./bench -$(BENCH)
+
+clean:
+	rm -rf bin

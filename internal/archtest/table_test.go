@@ -1,0 +1,113 @@
+package archtest
+
+// room is one row of the import table: what a package may import of this module,
+// and why it needs that. Rooms are named by their path in the module.
+type room struct {
+	name    string
+	imports []string
+	why     string
+}
+
+// rooms holds every package. An import that is not here is forbidden; one that is
+// here and not used has to go.
+var rooms = []room{
+	{"internal/refusal", nil, "a refusal is a value without behaviour; everybody may speak of it"},
+	{"internal/canon", nil, "JSON in, JSON out"},
+	{"internal/vfs", nil, "the system calls, and nothing that knows what they are for"},
+	{"internal/vfs/faultfs", []string{"internal/vfs"}, "wraps any file system"},
+	{"internal/vfs/memfs", []string{"internal/vfs"}, "is a file system"},
+	{"internal/vfs/vfstest", []string{"internal/vfs"}, "one suite that every file system passes"},
+	{"internal/home", []string{"internal/canon", "internal/vfs"}, "the state directory: canonical files through the file-system layer"},
+	{"internal/lock", []string{"internal/vfs"}, "locks on handles of the file-system layer"},
+	{"internal/need", nil, "what tests need of the machine"},
+
+	{"seam/wire", []string{"internal/canon", "internal/refusal"}, "messages are decoded from values and refused by code"},
+	{"sandbox", nil, "starts children; knows nothing of plans or trees"},
+	{"sandbox/sandboxtest", []string{"sandbox"}, "helps tests to be a sandbox's child"},
+
+	{"snapshot", []string{"internal/canon", "internal/vfs", "snapshot/scan"}, "digests of what a walk sees"},
+	{"snapshot/scan", nil, "a parallel walk"},
+	{"snapshot/gitbase", []string{"internal/refusal", "internal/vfs", "snapshot", "snapshot/gitbase/attrs", "snapshot/gitbase/convert",
+		"snapshot/gitbase/gitconfig", "snapshot/gitbase/ignore", "snapshot/scan"}, "a workspace whose baseline is git's"},
+	{"snapshot/gitbase/attrs", []string{"snapshot/gitbase/ignore/pattern"}, "attribute lines start with an ignore pattern"},
+	{"snapshot/gitbase/convert", []string{"snapshot/gitbase/attrs", "snapshot/gitbase/gitconfig"}, "line ends depend on attributes and configuration"},
+	{"snapshot/gitbase/gitconfig", []string{"snapshot/gitbase/ignore/pattern"}, "conditional includes match by pattern"},
+	{"snapshot/gitbase/ignore", []string{"snapshot/gitbase/ignore/pattern"}, "rules are patterns"},
+	{"snapshot/gitbase/ignore/pattern", nil, "matches names"},
+	{"snapshot/gitbase/internal/gitoracle", nil, "runs the real git for tests"},
+
+	{"editplan", []string{"internal/canon", "internal/refusal", "seam/wire", "snapshot"}, "turns a message into a plan over paths and digests; wire types stop here"},
+	{"editplan/merge", []string{"editplan/patch/linediff"}, "three ways by two line diffs"},
+	{"editplan/patch", []string{"editplan", "editplan/patch/linediff", "internal/refusal", "snapshot"}, "diffs become plans and changes become diffs"},
+	{"editplan/patch/linediff", nil, "which lines differ"},
+
+	{"receipt", []string{"internal/canon", "internal/home", "internal/lock", "internal/vfs", "seam/wire"}, "receipts are messages, kept in the state directory by one writer at a time"},
+	{"preconditions", []string{"editplan", "editplan/merge", "internal/refusal", "internal/vfs", "snapshot"}, "holds a plan against the live tree"},
+
+	{"apply/journal", []string{"internal/vfs", "snapshot"}, "records name paths and digests"},
+	{"apply/commit", []string{"apply/journal", "internal/refusal", "internal/vfs", "snapshot"}, "the only writer of the live tree: it knows changes and no plans"},
+	{"apply/exchange", []string{"apply/commit", "internal/canon", "internal/home", "internal/refusal", "internal/vfs", "seam/wire", "snapshot"},
+		"the publish mode that swaps the whole root; answers in the words of commit"},
+	{"worktree", []string{"sandbox", "snapshot"}, "the after-state as a tree that a sandbox can show"},
+	{"checks", []string{"snapshot", "worktree"}, "runs checks over a candidate and watches the base for drift"},
+	{"checks/command", []string{"checks", "sandbox", "worktree"}, "a check that is a program in a sandbox over a candidate"},
+	{"checks/policy", []string{"checks", "internal/canon", "internal/home", "seam/wire"}, "decides on results by configuration; runs nothing"},
+	{"apply", []string{"apply/commit", "apply/exchange", "checks", "checks/command", "checks/policy", "editplan", "editplan/merge", "editplan/patch",
+		"internal/canon", "internal/home", "internal/lock", "internal/refusal", "internal/vfs", "preconditions", "receipt", "sandbox",
+		"seam/wire", "snapshot", "snapshot/gitbase", "worktree"}, "leads one plan through all stages"},
+	{"cmd/asp", []string{"apply", "apply/commit", "checks", "editplan", "editplan/patch", "internal/canon", "internal/home", "internal/refusal",
+		"internal/vfs", "preconditions", "receipt", "sandbox", "seam/wire", "snapshot", "snapshot/gitbase"}, "reads flags, calls apply, prints the answer"},
+
+	{"fixtures/demo", nil, "uses the binary alone"},
+	{"fixtures/demo/run", []string{"fixtures/demo"}, "shows the example"},
+	{"casetest", nil, "tests the binary alone"},
+	{"bench", []string{"apply", "apply/commit", "editplan", "internal/home", "internal/refusal", "internal/vfs", "receipt", "sandbox",
+		"seam/wire", "snapshot", "snapshot/gitbase", "worktree"}, "measures rooms from inside"},
+	{"internal/archtest", nil, "reads source"},
+}
+
+// testOnly may be imported by tests and by each other only.
+var testOnly = []string{"internal/need", "internal/vfs/vfstest", "sandbox/sandboxtest", "snapshot/gitbase/internal/gitoracle"}
+
+// outside says which packages may import which module; tests included where
+// tests is true.
+var outside = []struct {
+	prefix string
+	rooms  []string
+	tests  bool
+	why    string
+}{
+	{"github.com/go-git/go-git", []string{"snapshot/gitbase"}, true, "reads objects, never what is on disk and never writes the user's tree"},
+	{"github.com/sergi/go-diff", []string{"editplan/patch"}, true, "display inside a line only: it converts to runes, so no byte that lands may pass through it"},
+	{"github.com/sourcegraph/jsonrpc2", nil, true, "there is no protocol peer yet"},
+	{"github.com/spf13/pflag", []string{"cmd/asp"}, true, "flags belong to the command line"},
+	{"github.com/google/go-cmp", []string{"internal/vfs/vfstest"}, false, "compares in tests; may panic"},
+	{"pgregory.net/rapid", []string{"internal/vfs/vfstest"}, false, "property tests"},
+	{"go.uber.org/goleak", nil, false, "finds goroutines that tests left"},
+	{"github.com/santhosh-tekuri/jsonschema", nil, false, "holds our decoders against the public schemas in tests; a schema is no validator at run time"},
+	{"golang.org/x/sys", []string{"apply/commit", "apply/exchange", "bench", "cmd/asp", "internal/lock", "internal/vfs", "preconditions", "receipt",
+		"sandbox", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig", "snapshot/scan", "worktree"}, false,
+		"system calls that the standard library does not have"},
+}
+
+// writers may change the file system by path, through the os package. All others
+// go through internal/vfs, which a test can make fail at every call.
+var writers = map[string]string{
+	"sandbox":                             "probes and mount points in a directory of its own, and inside the child's namespace",
+	"sandbox/sandboxtest":                 "only tests use it",
+	"worktree":                            "scratch trees that are thrown away; nothing there has to survive",
+	"snapshot/gitbase":                    "reference logs, appended beside git's own writers, in the one file that writes references",
+	"snapshot/gitbase/internal/gitoracle": "only tests use it",
+	"cmd/asp":                             "the plan that `asp plan -o` was asked to write",
+	"fixtures/demo":                       "prepares the example",
+	"fixtures/demo/run":                   "removes the example",
+	"bench":                               "prepares what is measured",
+}
+
+// variables at package level that hold something that changes.
+var variables = map[string]string{
+	"apply/commit.scratches": "a pool of buffers; what is in it has no meaning",
+}
+
+// long files of code, without tests, may have more than 600 lines.
+var long = map[string]string{}
