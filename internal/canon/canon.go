@@ -19,6 +19,7 @@ import (
 	"encoding/hex"
 	"iter"
 	"strconv"
+	"sync/atomic"
 )
 
 // Kind says what a Value is.
@@ -65,7 +66,14 @@ type Value struct {
 type children struct {
 	keys  []string // of an object, as they came; nil for arrays
 	items []Value
+	// text is the canonical form once it was written, of long arrays only: the
+	// same plan is digested alone, under another name and inside a request, and
+	// nearly all of it is one array.
+	text atomic.Pointer[[]byte]
 }
+
+// long is the number of elements from which an array keeps its canonical form.
+const long = 32
 
 // Kind returns what v is.
 func (v Value) Kind() Kind { return v.kind }

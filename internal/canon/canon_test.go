@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/aspengine/asp/internal/canon"
@@ -253,5 +254,31 @@ func BenchmarkParse(b *testing.B) {
 		if _, err := canon.Parse(in, canon.Limits{}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A long array keeps its text; that must show nowhere but in the time.
+func TestLongArraysAreWrittenAlike(t *testing.T) {
+	var items []canon.Value
+	for i := range 100 {
+		items = append(items, canon.ObjectOf(canon.Member{Key: "b", Value: canon.IntOf(int64(i))}, canon.Member{Key: "a", Value: canon.StringOf("x\n\"")}))
+	}
+	long := canon.ArrayOf(items...)
+	first := string(long.Bytes())
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if got := string(long.Append([]byte("p"))); got != "p"+first {
+				t.Errorf("written otherwise the second time: %.80s", got)
+			}
+		})
+	}
+	wg.Wait()
+	v, err := canon.Parse([]byte(first), canon.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(canon.ArrayOf(v.At(99), long).Bytes()); got != "["+string(items[99].Bytes())+","+first+"]" {
+		t.Errorf("inside another array it is %.80s", got)
 	}
 }

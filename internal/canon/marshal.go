@@ -26,14 +26,29 @@ func Marshal(v any) ([]byte, error) {
 // invalid Value are null. Strings that are not valid UTF-8, and floats that are
 // not finite, are errors.
 func From(v any) (Value, error) {
-	return from(reflect.ValueOf(v))
+	m := marshaler{fields: map[reflect.Type][]field{}}
+	return m.from(reflect.ValueOf(v))
 }
 
-func from(r reflect.Value) (Value, error) {
+// marshaler remembers what the tags of a type say for the length of one call:
+// a list of a thousand records reads them once.
+type marshaler struct {
+	fields map[reflect.Type][]field
+}
+
+// field is one field of a struct that goes onto the wire.
+type field struct {
+	index               int
+	name                string
+	omitEmpty, omitZero bool
+}
+
+func (m *marshaler) from(r reflect.Value) (Value, error) {
 	if !r.IsValid() {
 		return NullOf(), nil
 	}
-	if t, ok := r.Interface().(Value); ok {
+	if r.Type() == reflect.TypeFor[Value]() {
+		t := r.Interface().(Value)
 		if t.kind == Invalid {
 			return NullOf(), nil
 		}
@@ -44,7 +59,7 @@ func from(r reflect.Value) (Value, error) {
 		if r.IsNil() {
 			return NullOf(), nil
 		}
-		return from(r.Elem())
+		return m.from(r.Elem())
 	case reflect.Bool:
 		return BoolOf(r.Bool()), nil
 	case reflect.String:
@@ -65,7 +80,7 @@ func from(r reflect.Value) (Value, error) {
 	case reflect.Slice, reflect.Array:
 		c := &children{items: make([]Value, r.Len())}
 		for i := range c.items {
-			e, err := from(r.Index(i))
+			e, err := m.from(r.Index(i))
 			if err != nil {
 				return Value{}, err
 			}
@@ -73,20 +88,20 @@ func from(r reflect.Value) (Value, error) {
 		}
 		return Value{kind: Array, sub: c}, nil
 	case reflect.Map:
-		return fromMap(r)
+		return m.fromMap(r)
 	case reflect.Struct:
-		return fromStruct(r)
+		return m.fromStruct(r)
 	}
 	return Value{}, fmt.Errorf("write JSON: type %s has no JSON form", r.Type())
 }
 
-func fromMap(r reflect.Value) (Value, error) {
+func (m *marshaler) fromMap(r reflect.Value) (Value, error) {
 	if r.Type().Key().Kind() != reflect.String {
 		return Value{}, fmt.Errorf("write JSON: type %s has no JSON form", r.Type())
 	}
 	c := &children{}
 	for it := r.MapRange(); it.Next(); {
-		e, err := from(it.Value())
+		e, err := m.from(it.Value())
 		if err != nil {
 			return Value{}, err
 		}
@@ -103,9 +118,31 @@ func fromMap(r reflect.Value) (Value, error) {
 	return Value{kind: Object, sub: sorted}, nil
 }
 
-func fromStruct(r reflect.Value) (Value, error) {
-	c := &children{}
-	t := r.Type()
+func (m *marshaler) fromStruct(r reflect.Value) (Value, error) {
+	fields, err := m.fieldsOf(r.Type())
+	if err != nil {
+		return Value{}, err
+	}
+	c := &children{keys: make([]string, 0, len(fields)), items: make([]Value, 0, len(fields))}
+	for _, f := range fields {
+		v := r.Field(f.index)
+		if f.omitEmpty && empty(v) || f.omitZero && v.IsZero() {
+			continue
+		}
+		e, err := m.from(v)
+		if err != nil {
+			return Value{}, err
+		}
+		c.keys, c.items = append(c.keys, f.name), append(c.items, e)
+	}
+	return Value{kind: Object, sub: c}, nil
+}
+
+func (m *marshaler) fieldsOf(t reflect.Type) ([]field, error) {
+	if fs, ok := m.fields[t]; ok {
+		return fs, nil
+	}
+	fs := make([]field, 0, t.NumField())
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if !f.IsExported() {
@@ -113,23 +150,16 @@ func fromStruct(r reflect.Value) (Value, error) {
 		}
 		tag, ok := f.Tag.Lookup("json")
 		if !ok {
-			return Value{}, fmt.Errorf("write JSON: field %s of %s has no json tag", f.Name, t)
+			return nil, fmt.Errorf("write JSON: field %s of %s has no json tag", f.Name, t)
 		}
 		name, options, _ := strings.Cut(tag, ",")
 		if name == "-" {
 			continue
 		}
-		v := r.Field(i)
-		if strings.Contains(options, "omitempty") && empty(v) || strings.Contains(options, "omitzero") && v.IsZero() {
-			continue
-		}
-		e, err := from(v)
-		if err != nil {
-			return Value{}, err
-		}
-		c.keys, c.items = append(c.keys, name), append(c.items, e)
+		fs = append(fs, field{i, name, strings.Contains(options, "omitempty"), strings.Contains(options, "omitzero")})
 	}
-	return Value{kind: Object, sub: c}, nil
+	m.fields[t] = fs
+	return fs, nil
 }
 
 func empty(v reflect.Value) bool {

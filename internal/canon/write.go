@@ -1,6 +1,7 @@
 package canon
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -17,27 +18,62 @@ func (v Value) Append(dst []byte) []byte {
 	case Bool:
 		return append(dst, v.s...)
 	case Array:
-		dst = append(dst, '[')
-		for i, e := range v.Elements() {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = e.Append(dst)
-		}
-		return append(dst, ']')
+		return v.sub.appendArray(dst)
 	case Object:
-		dst = append(dst, '{')
-		for n, i := range sortedKeys(v.sub.keys) {
-			if n > 0 {
-				dst = append(dst, ',')
-			}
-			dst = AppendString(dst, v.sub.keys[i])
-			dst = append(dst, ':')
-			dst = v.sub.items[i].Append(dst)
-		}
-		return append(dst, '}')
+		return v.sub.appendObject(dst)
 	}
 	return append(dst, "null"...)
+}
+
+func (c *children) appendArray(dst []byte) []byte {
+	if t := c.text.Load(); t != nil {
+		return append(dst, *t...)
+	}
+	from := len(dst)
+	dst = append(dst, '[')
+	for i := range c.items {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = c.items[i].Append(dst)
+	}
+	dst = append(dst, ']')
+	if len(c.items) >= long {
+		t := bytes.Clone(dst[from:])
+		c.text.Store(&t)
+	}
+	return dst
+}
+
+func (c *children) appendObject(dst []byte) []byte {
+	member := func(n, i int) {
+		if n > 0 {
+			dst = append(dst, ',')
+		}
+		dst = AppendString(dst, c.keys[i])
+		dst = append(dst, ':')
+		dst = c.items[i].Append(dst)
+	}
+	dst = append(dst, '{')
+	if inOrder(c.keys) { // what was canonical when it was read
+		for i := range c.keys {
+			member(i, i)
+		}
+	} else {
+		for n, i := range sortedKeys(c.keys) {
+			member(n, i)
+		}
+	}
+	return append(dst, '}')
+}
+
+func inOrder(keys []string) bool {
+	for i := 1; i < len(keys); i++ {
+		if CompareUTF16(keys[i-1], keys[i]) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // Bytes returns the canonical form of v.
@@ -85,6 +121,10 @@ func AppendString(dst []byte, s string) []byte {
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
+		if c < utf8.RuneSelf && c >= 0x20 && c != '"' && c != '\\' {
+			i++
+			continue
+		}
 		if c >= utf8.RuneSelf {
 			r, n := utf8.DecodeRuneInString(s[i:])
 			if r == utf8.RuneError && n == 1 {
@@ -93,10 +133,6 @@ func AppendString(dst []byte, s string) []byte {
 				start = i + 1
 			}
 			i += n
-			continue
-		}
-		if c >= 0x20 && c != '"' && c != '\\' {
-			i++
 			continue
 		}
 		dst = append(dst, s[start:i]...)
