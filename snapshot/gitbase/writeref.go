@@ -290,6 +290,7 @@ func (p *RefPlan) Lock(w *ObjectWriter, fsys vfs.FS, commit string) (l *LockedRe
 				_ = l.dir.Close()
 			}
 			l = nil
+			p.removeRefDirs()
 		}
 		if err != nil {
 			err = fmt.Errorf("lock reference %.200q: %w", p.Name, err)
@@ -378,14 +379,15 @@ func (l *LockedRef) Close() error { return l.dir.Close() }
 // to refs/<kind>. Nobody minds one that is left.
 func (p *RefPlan) removeRefDirs() {
 	for d := filepath.Dir(p.Name); strings.Count(d, "/") >= 2; d = filepath.Dir(d) {
-		if unix.Rmdir(filepath.Join(p.dir(), d)) != nil {
+		if err := unix.Rmdir(filepath.Join(p.dir(), d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return
 		}
 	}
 }
 
 // ReopenRef finds the lock that a dead process left on a reference with the
-// value it was to get. ok is false when there is none.
+// value it was to get. ok is false when there is none; directories that were
+// made for it and hold nothing are removed then.
 func (r *Repo) ReopenRef(fsys vfs.FS, name, commit string) (l *LockedRef, ok bool, err error) {
 	p := &RefPlan{r: r, Name: name}
 	if full, why := RefName(name); why != "" || full != name {
@@ -394,6 +396,7 @@ func (r *Repo) ReopenRef(fsys vfs.FS, name, commit string) (l *LockedRef, ok boo
 	l = &LockedRef{p: p, base: name[strings.LastIndexByte(name, '/')+1:], commit: commit}
 	l.dir, err = fsys.OpenRoot(filepath.Join(p.dir(), filepath.Dir(name)))
 	if errors.Is(err, fs.ErrNotExist) {
+		p.removeRefDirs()
 		return nil, false, nil
 	}
 	if err != nil {
@@ -403,6 +406,7 @@ func (r *Repo) ReopenRef(fsys vfs.FS, name, commit string) (l *LockedRef, ok boo
 	if err != nil || b != commit+"\n" {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
+			p.removeRefDirs()
 		}
 		return nil, false, errors.Join(err, l.dir.Close())
 	}
