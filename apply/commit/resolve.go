@@ -212,16 +212,22 @@ func saveNow(d vfs.Dir, name string, save saver) (savedImage, error) {
 			return out, err
 		}
 		defer f.Close()
+		// Read twice: a store wants the digest of what it is given beforehand.
+		if p.Digest, p.Size, err = sum(f); err != nil {
+			return out, err
+		}
 		h := sha256.New()
-		r := io.TeeReader(f, h)
-		if err := save(p, r); err != nil {
+		whole := io.NewSectionReader(f, 0, p.Size+1)
+		if err := save(p, io.TeeReader(whole, h)); err != nil {
 			return out, err
 		}
 		// Whatever save did not read is not saved, so it must read all of it.
-		if n, err := f.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		if n, err := whole.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			return out, errors.Join(errors.New("the bytes on disk were not saved whole"), err)
 		}
-		h.Sum(out.digest[:0])
+		if h.Sum(out.digest[:0]); out.digest != p.Digest {
+			return out, errors.New("the file changed while it was saved")
+		}
 		return out, nil
 	}
 	return out, errors.New("a special file is there; move it away first")

@@ -12,6 +12,7 @@ import (
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs/faultfs"
+	"github.com/aspengine/asp/snapshot"
 )
 
 // meddle runs f on the world below right before the n-th exchange or rename of
@@ -197,9 +198,12 @@ func TestAttention(t *testing.T) {
 		}
 		saved := map[string]string{}
 		for i, p := range []string{"a", "n/b", "c", "e/d"} {
-			err := commit.Resolve(context.Background(), e, p, keep, func(_ commit.PreImage, r io.Reader) error {
+			err := commit.Resolve(context.Background(), e, p, keep, func(i commit.PreImage, r io.Reader) error {
 				text, err := io.ReadAll(r)
 				saved[p] = string(text)
+				if i.Digest != snapshot.DigestOf(text) || i.Size != int64(len(text)) {
+					t.Errorf("%s: handed out as %s, %d bytes", p, i.Digest, i.Size)
+				}
 				return err
 			})
 			if err != nil {
