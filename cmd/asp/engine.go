@@ -47,12 +47,9 @@ func (e *env) open(ctx context.Context, fs *pflag.FlagSet, step func(string)) (*
 	}, nil
 }
 
-// maxInput bounds what is read from a file or stdin before any limit of the
-// configuration is known, in bytes.
-const maxInput = 1 << 30
-
-// read reads a file named on the command line; "-" is stdin.
-func (e *env) read(name string) ([]byte, error) {
+// read reads a file named on the command line; "-" is stdin. It stops one byte
+// over the limit, which is enough for whoever decodes it to refuse it.
+func (e *env) read(name string, limit int) ([]byte, error) {
 	r := e.stdin
 	if name != "-" {
 		if !filepath.IsAbs(name) {
@@ -65,12 +62,9 @@ func (e *env) read(name string) ([]byte, error) {
 		defer f.Close()
 		r = f
 	}
-	b, err := io.ReadAll(io.LimitReader(r, maxInput+1))
+	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %.200q: %w", name, err)
-	}
-	if len(b) > maxInput {
-		return nil, usagef("%.200q is larger than %d bytes", name, maxInput)
 	}
 	return b, nil
 }

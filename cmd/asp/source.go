@@ -54,7 +54,11 @@ func (e *env) source(fs *pflag.FlagSet, eng *apply.Engine) (apply.Loader, error)
 		}, nil
 	}
 	name, _ := fs.GetString(kinds[0])
-	data, err := e.read(name)
+	limit := eng.PlanLimits().Bytes
+	if limit <= 0 {
+		limit = editplan.DefaultPlanBytes
+	}
+	data, err := e.read(name, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +69,7 @@ func (e *env) source(fs *pflag.FlagSet, eng *apply.Engine) (apply.Loader, error)
 			return f, items, nil
 		}, nil
 	case "patch":
-		return patchLoader(fs, data)
+		return patchLoader(fs, data, limit)
 	}
 	return editLoader(eng, data), nil
 }
@@ -87,8 +91,9 @@ func unique(f editplan.File) editplan.File {
 	return apply.Named(f, id+"-"+home.Random(4))
 }
 
-func patchLoader(fs *pflag.FlagSet, data []byte) (apply.Loader, error) {
+func patchLoader(fs *pflag.FlagSet, data []byte, limit int) (apply.Loader, error) {
 	var o patch.ImportOptions
+	o.Parse.Limits.Bytes = limit // what was read stops there
 	strip, _ := fs.GetInt("strip")
 	fuzz, _ := fs.GetInt("fuzz")
 	zero, _ := fs.GetBool("unidiff-zero")
