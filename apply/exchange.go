@@ -48,7 +48,10 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 			t.sealed = &e
 			return encodeEvidence(e, t.txid)
 		},
-		AfterCommit: func(ctx context.Context, evidence []byte) error { return t.e.keep(ctx, evidence, commit.SyncFS) },
+		AfterCommit: func(ctx context.Context, _ []byte) (err error) {
+			t.stored, err = t.e.keepEntry(ctx, *t.sealed, t.txid, commit.SyncFS)
+			return err
+		},
 		BeforeSwap: func(newTree string) error {
 			// Waiters that arrive after the exchange look at the new tree's own
 			// directory; it is locked before they can see it.

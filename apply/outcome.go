@@ -290,21 +290,26 @@ func (e *Engine) keep(ctx context.Context, evidence []byte, style commit.SyncSty
 	if err != nil {
 		return fmt.Errorf("read commit record: %w", err)
 	}
-	if _, err := e.receipts.Get(ent.Receipt.ReceiptID); errors.Is(err, receipt.ErrNoReceipt) {
-		_, err := e.receipts.Append(ctx, ent)
+	_, err = e.keepEntry(ctx, ent, txid, style)
+	return err
+}
+
+// keepEntry is keep for who has the entry still in memory.
+func (e *Engine) keepEntry(ctx context.Context, ent receipt.Entry, txid string, style commit.SyncStyle) (*receipt.Stored, error) {
+	st, err := e.receipts.Get(ent.Receipt.ReceiptID)
+	if errors.Is(err, receipt.ErrNoReceipt) {
+		st, err = e.receipts.Append(ctx, ent)
 		if errors.Is(err, fs.ErrExist) {
 			// The append that a kill cut short; every append finishes it first.
-			_, err = e.receipts.Get(ent.Receipt.ReceiptID)
+			st, err = e.receipts.Get(ent.Receipt.ReceiptID)
 		}
-		if err != nil {
-			return err
-		}
-	} else if err != nil {
-		return err
+	}
+	if err != nil {
+		return nil, err
 	}
 	packs, err := e.state.Sub(home.Packs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	mode := home.WholeFS
 	if style == commit.SyncEach {
@@ -312,18 +317,23 @@ func (e *Engine) keep(ctx context.Context, evidence []byte, style commit.SyncSty
 		if f, err := packs.Open(txid + ".pack"); err == nil {
 			err = errors.Join(f.Sync(), f.Close())
 			if err != nil {
-				return fmt.Errorf("sync pre-images: %w", err)
+				return nil, fmt.Errorf("sync pre-images: %w", err)
 			}
 		}
 	}
 	e.receipts.Batch().Touch(packs)
-	return e.receipts.Sync(mode)
+	return st, e.receipts.Sync(mode)
 }
 
 // encodeEvidence is the form in which a receipt waits in the commit record.
 func encodeEvidence(e receipt.Entry, txid string) ([]byte, error) {
 	r, err := canon.From(e.Receipt)
 	if err != nil {
+		return nil, err
+	}
+	// What is in a commit record must be what can be stored, now that nothing
+	// is decided yet: afterwards no clean-up could end the transaction.
+	if err := wire.Decode(r, new(wire.AuditReceipt)); err != nil {
 		return nil, err
 	}
 	m := []canon.Member{
@@ -359,8 +369,8 @@ func decodeEvidence(b []byte) (receipt.Entry, string, error) {
 // written, and is stored here where nothing was.
 func (t *tx) conclude(ctx context.Context) (bool, error) {
 	if t.sealed != nil {
-		st, err := t.e.receipts.Get(t.sealed.Receipt.ReceiptID)
-		if err != nil {
+		st := t.stored
+		if st == nil {
 			// The journal stays and recovery stores it; the answer is known.
 			st = &receipt.Stored{Result: t.sealed.Result}
 		}

@@ -142,6 +142,7 @@ type tx struct {
 	refMade   string
 	refs      refWork // of --ref
 	sealed    *receipt.Entry
+	stored    *receipt.Stored // sealed, once its barrier was made
 	stagedOK  bool
 	xfacts    *exchange.Facts
 }
@@ -405,8 +406,9 @@ func (t *tx) journal(ctx context.Context) (bool, error) {
 			t.sealed = &e
 			return encodeEvidence(e, t.txid)
 		},
-		AfterCommit: func(ctx context.Context, evidence []byte, f commit.Facts) error {
-			return t.e.keep(ctx, evidence, f.Style)
+		AfterCommit: func(ctx context.Context, _ []byte, f commit.Facts) (err error) {
+			t.stored, err = t.e.keepEntry(ctx, *t.sealed, t.txid, f.Style)
+			return err
 		},
 		Step: func(name string) { t.e.o.Before(name) },
 	}

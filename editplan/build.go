@@ -74,11 +74,7 @@ func NewPlan(s Source, drafts []Draft) (File, error) {
 		return File{}, fmt.Errorf("build plan: %w", err)
 	}
 	id := canon.Digest(v.Without("proposalId"))
-	p.ProposalID = "import:" + snapshot.Digest(id).Hex()
-	if v, err = canon.From(p); err != nil {
-		return File{}, fmt.Errorf("build plan: %w", err)
-	}
-	return File{Proposal: v, Blobs: b.out}, nil
+	return File{Proposal: v.With("proposalId", canon.StringOf("import:"+snapshot.Digest(id).Hex())), Blobs: b.out}, nil
 }
 
 type builder struct {

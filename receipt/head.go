@@ -1,9 +1,11 @@
 package receipt
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
@@ -56,19 +58,95 @@ func (h *head) digest() string {
 // errNewer: the state was written by a newer program and must be left alone.
 var errNewer = errors.New("written in a newer format than this program knows")
 
-func (h *head) value() (canon.Value, error) {
-	return canon.From(struct {
-		Format  int         `json:"format"`
-		Receipt string      `json:"receiptId"`
-		Digest  string      `json:"digest"`
-		Count   int64       `json:"count"`
-		Bytes   int64       `json:"bytes"`
-		Results int64       `json:"results"`
-		Boot    string      `json:"boot"`
-		Pruned  checkpoint  `json:"checkpoint"`
-		Breaks  []string    `json:"breaks"`
-		Entry   canon.Value `json:"entry"`
-	}{headFormat, h.entry.Receipt.ReceiptID, h.entry.Digest, h.count, h.bytes, h.results, h.boot, h.pruned, h.breaks, h.entry.value})
+// text is the head in canonical form. The entry is put in as its bytes: it is
+// nearly all of the head, and was written and digested before.
+func (h *head) text() ([]byte, error) {
+	v, err := canon.From(struct {
+		Format  int        `json:"format"`
+		Receipt string     `json:"receiptId"`
+		Digest  string     `json:"digest"`
+		Count   int64      `json:"count"`
+		Bytes   int64      `json:"bytes"`
+		Results int64      `json:"results"`
+		Boot    string     `json:"boot"`
+		Pruned  checkpoint `json:"checkpoint"`
+		Breaks  []string   `json:"breaks"`
+		Entry   any        `json:"entry"`
+	}{headFormat, h.entry.Receipt.ReceiptID, h.entry.Digest, h.count, h.bytes, h.results, h.boot, h.pruned, h.breaks, nil})
+	if err != nil {
+		return nil, err
+	}
+	const hole = `,"entry":null,`
+	before, after, ok := bytes.Cut(v.Bytes(), []byte(hole))
+	if !ok {
+		return nil, errors.New("head without a place for its entry")
+	}
+	out := make([]byte, 0, len(before)+len(h.entry.raw)+len(after)+len(hole))
+	out = append(out, before...)
+	out = append(out, `,"entry":`...)
+	out = append(out, h.entry.raw...)
+	out = append(out, ',')
+	return append(out, after...), nil
+}
+
+// glanceHead reads a head without reading its entry. It answers only for a head
+// whose entry has, byte for byte, the digest and the receipt id that the head
+// states; parseHead judges every other one. The entry holds its bytes, digest
+// and id and nothing else.
+func glanceHead(b []byte) (*head, bool) {
+	members, ok := canon.Split(b)
+	if !ok {
+		return nil, false
+	}
+	var entry []byte
+	rest := make([]byte, 0, 1024)
+	for _, m := range members {
+		if m.Key == "entry" {
+			if entry != nil {
+				return nil, false
+			}
+			entry = m.Text
+			continue
+		}
+		rest = append(rest, ',')
+		rest = canon.AppendString(rest, m.Key)
+		rest = append(append(rest, ':'), m.Text...)
+	}
+	if entry == nil || len(rest) == 0 {
+		return nil, false
+	}
+	rest[0] = '{'
+	v, err := canon.Parse(append(rest, '}'), canon.Limits{})
+	if err != nil {
+		return nil, false
+	}
+	if n, ok := integer(v, "format"); !ok || n != headFormat {
+		return nil, false
+	}
+	e := &Stored{raw: entry, Digest: digestOf(entry)}
+	e.Receipt.ReceiptID = text(v, "receiptId")
+	if e.Digest != text(v, "digest") || !isID(e.Receipt.ReceiptID) || rawID(entry) != e.Receipt.ReceiptID {
+		return nil, false
+	}
+	h := &head{entry: e}
+	if h.readSums(v) != nil {
+		return nil, false
+	}
+	return h, true
+}
+
+// rawID is the receipt id in the text of an entry, "" if there is none.
+func rawID(entry []byte) string {
+	for _, key := range []string{"receipt", "receiptId"} {
+		members, _ := canon.Split(entry)
+		entry = nil
+		for _, m := range members {
+			if m.Key == key {
+				entry = m.Text
+			}
+		}
+	}
+	return strings.Trim(string(entry), `"`)
 }
 
 func parseHead(b []byte) (*head, error) {
@@ -81,7 +159,7 @@ func parseHead(b []byte) (*head, error) {
 	} else if n > headFormat {
 		return nil, errNewer
 	}
-	h := &head{boot: text(v, "boot")}
+	h := &head{}
 	ev, ok := v.Get("entry")
 	if !ok {
 		return nil, errors.New("no entry")
@@ -92,6 +170,15 @@ func parseHead(b []byte) (*head, error) {
 	if h.entry.Digest != text(v, "digest") || h.entry.Receipt.ReceiptID != text(v, "receiptId") {
 		return nil, errors.New("entry and digest disagree")
 	}
+	if err := h.readSums(v); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// readSums reads everything but the entry.
+func (h *head) readSums(v canon.Value) error {
+	h.boot = text(v, "boot")
 	c, _ := v.Get("checkpoint")
 	h.pruned = checkpoint{ReceiptID: text(c, "receiptId"), Digest: text(c, "digest"), At: text(c, "at")}
 	for _, f := range []struct {
@@ -104,12 +191,12 @@ func parseHead(b []byte) (*head, error) {
 	} {
 		n, ok := integer(f.in, f.key)
 		if !ok || n < 0 {
-			return nil, fmt.Errorf("no count %q", f.key)
+			return fmt.Errorf("no count %q", f.key)
 		}
 		*f.into = n
 	}
 	if h.count <= h.pruned.Count {
-		return nil, errors.New("counts disagree")
+		return errors.New("counts disagree")
 	}
 	if bs, ok := v.Get("breaks"); ok && bs.Kind() == canon.Array {
 		for i, b := range bs.Elements() {
@@ -118,7 +205,7 @@ func parseHead(b []byte) (*head, error) {
 			}
 		}
 	}
-	return h, nil
+	return nil
 }
 
 func integer(v canon.Value, key string) (int64, bool) {
@@ -161,12 +248,24 @@ func (hs *heads) lame() bool {
 
 // readHeads reads both. The error is for what forbids to go on (an I/O error, a
 // newer format); damage is only noted.
-func (s *Store) readHeads() (*heads, error) {
+func (s *Store) readHeads() (*heads, error) { return s.headsBy(parseHead) }
+
+// glance is readHeads for who needs no more of the entries than digest and id.
+func (s *Store) glance() (*heads, error) {
+	return s.headsBy(func(b []byte) (*head, error) {
+		if h, ok := glanceHead(b); ok {
+			return h, nil
+		}
+		return parseHead(b)
+	})
+}
+
+func (s *Store) headsBy(parse func([]byte) (*head, error)) (*heads, error) {
 	hs := &heads{}
 	for i, name := range headFiles {
 		b, err := home.ReadFile(s.dir, name, 2*MaxStored)
 		if err == nil {
-			hs.slot[i], err = parseHead(b)
+			hs.slot[i], err = parse(b)
 			if errors.Is(err, errNewer) {
 				return nil, fmt.Errorf("read %s: %w", name, err)
 			}
@@ -182,9 +281,9 @@ func (s *Store) writeHead(h *head) error { return s.writeHeadTo(h, headFiles[h.c
 
 func (s *Store) writeHeadTo(h *head, name string) error {
 	h.boot = s.boot
-	v, err := h.value()
+	b, err := h.text()
 	if err != nil {
 		return err
 	}
-	return s.batch.WriteFile(s.dir, name, v.Bytes())
+	return s.batch.WriteFile(s.dir, name, b)
 }

@@ -21,6 +21,8 @@
 package receipt
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -272,11 +274,12 @@ func parse(b []byte) (*Stored, error) {
 	return fromValue(v, b)
 }
 
+// fromValue reads the value v whose canonical form is b.
 func fromValue(v canon.Value, b []byte) (*Stored, error) {
 	if v.Kind() != canon.Object {
 		return nil, fmt.Errorf("object expected, not %s", v.Kind())
 	}
-	s := &Stored{raw: b, value: v, Digest: canon.DigestText(v)}
+	s := &Stored{raw: b, value: v, Digest: digestOf(b)}
 	need := 3
 	for k, m := range v.Members() {
 		switch k {
@@ -315,6 +318,12 @@ func fromValue(v canon.Value, b []byte) (*Stored, error) {
 		return nil, fmt.Errorf("receipt id %.100q is none of ours", s.Receipt.ReceiptID)
 	}
 	return s, nil
+}
+
+// digestOf names the bytes of an entry in canonical form.
+func digestOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 func isDigest(s string) bool {

@@ -32,7 +32,7 @@ func (s *Store) Recover(ctx context.Context) error {
 // current is the head to append after, nil for an empty store. It repairs what
 // needs it first.
 func (s *Store) current() (*head, error) {
-	hs, err := s.readHeads()
+	hs, err := s.glance()
 	if err != nil {
 		return nil, err
 	}

@@ -228,6 +228,23 @@ func (v Value) Without(key string) Value {
 	return Value{kind: Object, sub: c}
 }
 
+// With returns the object v with one member set: in its place where v has it,
+// at the end otherwise. Both share the other members.
+func (v Value) With(key string, m Value) Value {
+	c := &children{}
+	found := false
+	for k, old := range v.Members() {
+		if k == key {
+			old, found = m, true
+		}
+		c.keys, c.items = append(c.keys, k), append(c.items, old)
+	}
+	if !found {
+		c.keys, c.items = append(c.keys, key), append(c.items, m)
+	}
+	return Value{kind: Object, sub: c}
+}
+
 // Equal tells whether a and b have the same canonical form. The order of keys
 // and the spelling of escapes and fractions do not matter; the presence of a
 // member does.
