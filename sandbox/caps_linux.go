@@ -46,7 +46,7 @@ func probeWith(ctx context.Context, dirs ProbeDirs, net bool) (Caps, error) {
 	stop := context.AfterFunc(ctx, h.kill)
 	defer stop()
 	defer h.finish()
-	if err := h.send(order{Probe: &dirs}); err != nil {
+	if err := h.send(&order{Probe: &dirs}); err != nil {
 		return Caps{}, err
 	}
 	r, err := h.receive()

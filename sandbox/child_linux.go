@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -42,8 +41,8 @@ func ChildMain() {
 }
 
 type child struct {
-	in       *gob.Decoder
-	out      *gob.Encoder
+	in       io.Reader
+	out      io.Writer
 	order    order
 	stopping atomic.Bool // the parent's pipe ended: nothing more is reported
 }
@@ -58,16 +57,13 @@ func childMain() int {
 		return childBroken
 	}
 	orders := os.NewFile(orderFD, "order")
-	c := &child{
-		in:  gob.NewDecoder(orders),
-		out: gob.NewEncoder(os.NewFile(reportFD, "report")),
-	}
-	if err := c.in.Decode(&c.order); err != nil {
+	c := &child{in: orders, out: os.NewFile(reportFD, "report")}
+	if err := hear(c.in, &c.order); err != nil {
 		return childBroken
 	}
 	if c.order.Probe != nil {
 		caps := probeInside(*c.order.Probe)
-		_ = c.out.Encode(report{Stage: stageCaps, Caps: &caps})
+		_ = tell(c.out, &report{Stage: stageCaps, Caps: &caps})
 		return childDone
 	}
 	if err := c.setup(); err != nil {
@@ -92,7 +88,7 @@ func (c *child) refuse(err error) int {
 			r.Op = o.Error()
 		}
 	}
-	_ = c.out.Encode(r)
+	_ = tell(c.out, &r)
 	return childDone
 }
 
@@ -125,11 +121,11 @@ func (c *child) setup() error {
 func (c *child) probe() (bool, error) {
 	p := &prober{marker: c.order.Marker, spec: &c.order.Spec, namespaces: c.order.Namespaces}
 	r := p.run()
-	if err := c.out.Encode(r); err != nil {
+	if err := tell(c.out, &r); err != nil {
 		return false, err
 	}
 	var g goAhead
-	if err := c.in.Decode(&g); err != nil {
+	if err := hear(c.in, &g); err != nil {
 		return false, err
 	}
 	p.cleanUp()
@@ -150,10 +146,10 @@ func (c *child) run(orders io.Reader) int {
 	pid, err := c.start()
 	if err != nil {
 		r.StartErr = err.Error()
-		_ = c.out.Encode(r)
+		_ = tell(c.out, &r)
 		return childDone
 	}
-	_ = c.out.Encode(report{Stage: stageStart, Pid: pid})
+	_ = tell(c.out, &report{Stage: stageStart, Pid: pid})
 	r.Started = true
 	ws := waitFor(pid)
 	r.ExitCode = ws.ExitStatus()
@@ -167,7 +163,7 @@ func (c *child) run(orders io.Reader) int {
 	if !c.order.Namespaces {
 		killDescendants()
 	}
-	_ = c.out.Encode(r)
+	_ = tell(c.out, &r)
 	return childDone
 }
 

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -116,7 +115,7 @@ func admit(caps Caps, s Spec) (namespaces bool, err error) {
 
 // admitRun tells the child what to do, takes its probe's answer and decides.
 func (p *Process) admitRun(o order) error {
-	if err := p.half.send(o); err != nil {
+	if err := p.half.send(&o); err != nil {
 		return fmt.Errorf("start sandbox: send order: %w", err)
 	}
 	r, err := p.half.receive()
@@ -139,10 +138,10 @@ func (p *Process) admitRun(o order) error {
 	}
 	p.boundary = verdict(&p.spec, r, o.Marker, o.Namespaces)
 	if p.boundary.Level < p.spec.Require {
-		_ = p.half.send(goAhead{Run: false})
+		_ = p.half.send(&goAhead{Run: false})
 		return &UnsupportedError{p.spec.Require, p.boundary.Evidence, nil}
 	}
-	if err := p.half.send(goAhead{Run: true}); err != nil {
+	if err := p.half.send(&goAhead{Run: true}); err != nil {
 		return fmt.Errorf("start sandbox: send go-ahead: %w", err)
 	}
 	return nil
@@ -245,9 +244,7 @@ type half struct {
 	cmd        *exec.Cmd
 	namespaces bool
 	in         *os.File // order pipe
-	enc        *gob.Encoder
 	reportR    *os.File
-	dec        *gob.Decoder
 
 	captures [2]*capture // stdout and stderr, nil where not captured
 	once     sync.Once
@@ -320,7 +317,7 @@ func spawn(namespaces, netOff bool, io streams) (_ *half, err error) {
 		}
 		theirs = append(theirs, stdin)
 	}
-	h.in, h.enc, h.reportR, h.dec = orderW, gob.NewEncoder(orderW), reportR, gob.NewDecoder(reportR)
+	h.in, h.reportR = orderW, reportR
 	h.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{"asp", ChildArg},
 		Env: []string{"GOGC=off"}, // the child half lives short; nothing of the caller's environment is in its memory
@@ -376,11 +373,11 @@ func (h *half) start() error {
 	return <-started
 }
 
-func (h *half) send(v any) error { return h.enc.Encode(v) }
+func (h *half) send(m message) error { return tell(h.in, m) }
 
 func (h *half) receive() (report, error) {
 	var r report
-	err := h.dec.Decode(&r)
+	err := hear(h.reportR, &r)
 	return r, err
 }
 

@@ -1,12 +1,23 @@
 package sandbox
 
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
 // ChildArg is the hidden subcommand by which an executable runs ChildMain: it
 // is the only argument.
 const ChildArg = "__sandbox-child"
 
-// The parent and its child half talk over two pipes, one gob value after the
-// other: not JSON, because paths, arguments and environment are bytes and need
-// not be UTF-8. Both halves are the same executable, so the form has no version.
+// The parent and its child half talk over two pipes, one frame after the other:
+// its length, then the fields in their order. Not JSON, because paths, arguments
+// and environment are bytes and need not be UTF-8; not encoding/gob, which costs
+// both halves a millisecond of every launch before it says anything. Both halves
+// are the same executable, so the form has no version.
 
 // order is what the child is told, on descriptor 3. The pipe stays open: its end
 // means that the parent is gone or wants the run to end.
@@ -59,4 +70,221 @@ type probeAnswer struct {
 	Errno   int    // why not
 	Missing bool   // the path does not exist inside
 	Access  bool   // host only: the path is writable by its permissions and mount
+}
+
+// message is a value that can be told. fields names each of its fields to the
+// wire, in one order for both directions.
+type message interface{ fields(w *wire) }
+
+func (o *order) fields(w *wire) {
+	o.Spec.fields(w)
+	w.bool(&o.Namespaces)
+	w.string(&o.Marker)
+	if optional(w, &o.Probe) {
+		w.string(&o.Probe.Lower)
+		w.string(&o.Probe.Scratch)
+	}
+}
+
+func (s *Spec) fields(w *wire) {
+	w.strings(&s.Argv)
+	w.string(&s.Dir)
+	w.stringMap(&s.Env)
+	list(w, &s.Mounts, func(m *Mount) {
+		number(w, &m.Kind)
+		for _, p := range []*string{&m.Target, &m.Source, &m.Lower, &m.Upper, &m.Work} {
+			w.string(p)
+		}
+	})
+	w.strings(&s.Hide)
+	list(w, &s.Protect, func(p *Protect) {
+		w.string(&p.Path)
+		w.string(&p.Lands)
+	})
+	number(w, &s.Require)
+	w.bool(&s.Network)
+	l := &s.Limits
+	for _, d := range []*time.Duration{&l.Wall, &l.Grace} {
+		number(w, d)
+	}
+	number(w, &l.Output)
+	number(w, &l.Files)
+	number(w, &l.Processes)
+	w.bool(&s.MergeOutput)
+}
+
+func (g *goAhead) fields(w *wire) { w.bool(&g.Run) }
+
+func (r *report) fields(w *wire) {
+	w.string((*string)(&r.Stage))
+	if optional(w, &r.Caps) {
+		c := r.Caps
+		for _, x := range []*Cap{&c.UserNS, &c.MountNS, &c.PIDNS, &c.NetNS, &c.ReadOnlyTree, &c.NewMounts, &c.Proc, &c.Overlay} {
+			number(w, &x.Answer)
+			number(w, &x.Errno)
+			w.string(&x.Detail)
+		}
+	}
+	w.string(&r.Op)
+	number(w, &r.Errno)
+	list(w, &r.Probes, func(a *probeAnswer) {
+		w.string(&a.Path)
+		w.string(&a.Mount)
+		w.bool(&a.Created)
+		number(w, &a.Errno)
+		w.bool(&a.Missing)
+		w.bool(&a.Access)
+	})
+	w.strings(&r.Writable)
+	w.string(&r.ProbeErr)
+	number(w, &r.Pid)
+	w.bool(&r.Started)
+	w.string(&r.StartErr)
+	number(w, &r.ExitCode)
+	w.string(&r.Signal)
+	w.strings(&r.Leftovers)
+}
+
+// wire carries the fields of one message, to or from buf. The first error stays.
+type wire struct {
+	buf  []byte
+	read bool
+	err  error
+}
+
+// maxMessage bounds a frame: what is longer is no message of ours.
+const maxMessage = 64 << 20
+
+var errShort = errors.New("message is cut off")
+
+// tell writes one message as one frame.
+func tell(to io.Writer, m message) error {
+	w := &wire{buf: make([]byte, 4, 1024)}
+	m.fields(w)
+	if len(w.buf) > maxMessage {
+		return fmt.Errorf("message of %d bytes is too long", len(w.buf))
+	}
+	binary.LittleEndian.PutUint32(w.buf, uint32(len(w.buf)-4))
+	_, err := to.Write(w.buf)
+	return err
+}
+
+// hear reads one frame into m. It takes no byte behind it.
+func hear(from io.Reader, m message) error {
+	var head [4]byte
+	if _, err := io.ReadFull(from, head[:]); err != nil {
+		return err
+	}
+	n := binary.LittleEndian.Uint32(head[:])
+	if n > maxMessage {
+		return fmt.Errorf("message of %d bytes is too long", n)
+	}
+	w := &wire{buf: make([]byte, n), read: true}
+	if _, err := io.ReadFull(from, w.buf); err != nil {
+		return err
+	}
+	m.fields(w)
+	if w.err == nil && len(w.buf) > 0 {
+		w.err = fmt.Errorf("message has %d bytes too many", len(w.buf))
+	}
+	return w.err
+}
+
+// number carries any integer; a zigzag, so that -1 is short.
+func number[T ~int | ~int64 | ~uint64 | ~uint8](w *wire, v *T) {
+	if !w.read {
+		w.buf = binary.AppendVarint(w.buf, int64(*v))
+		return
+	}
+	x, n := binary.Varint(w.buf)
+	if n <= 0 || int64(T(x)) != x {
+		w.fail()
+		return
+	}
+	*v, w.buf = T(x), w.buf[n:]
+}
+
+func (w *wire) fail() {
+	if w.err == nil {
+		w.err = errShort
+	}
+	w.buf = nil
+}
+
+func (w *wire) bool(v *bool) {
+	var n uint8
+	if *v {
+		n = 1
+	}
+	number(w, &n)
+	*v = n == 1
+}
+
+// length carries the number of things that follow, each at least a byte long.
+func (w *wire) length(n int) int {
+	number(w, &n)
+	if n < 0 || w.read && n > len(w.buf) {
+		w.fail()
+		return 0
+	}
+	return n
+}
+
+func (w *wire) string(v *string) {
+	n := w.length(len(*v))
+	if !w.read {
+		w.buf = append(w.buf, *v...)
+		return
+	}
+	*v, w.buf = string(w.buf[:n]), w.buf[n:]
+}
+
+// list carries a slice; an empty one comes back as nil.
+func list[T any](w *wire, v *[]T, each func(*T)) {
+	n := w.length(len(*v))
+	if w.read {
+		*v = nil
+		if n > 0 {
+			*v = make([]T, n)
+		}
+	}
+	for i := range *v {
+		each(&(*v)[i])
+	}
+}
+
+func (w *wire) strings(v *[]string) { list(w, v, w.string) }
+
+func (w *wire) stringMap(v *map[string]string) {
+	type pair struct{ k, v string }
+	var pairs []pair
+	for k, x := range *v {
+		pairs = append(pairs, pair{k, x})
+	}
+	slices.SortFunc(pairs, func(a, b pair) int {
+		if a.k < b.k {
+			return -1
+		}
+		return 1
+	})
+	list(w, &pairs, func(p *pair) {
+		w.string(&p.k)
+		w.string(&p.v)
+	})
+	if w.read && len(pairs) > 0 {
+		*v = make(map[string]string, len(pairs))
+		for _, p := range pairs {
+			(*v)[p.k] = p.v
+		}
+	}
+}
+
+// optional carries whether v is there, and tells whether its fields follow.
+func optional[T any](w *wire, v **T) bool {
+	there := *v != nil
+	w.bool(&there)
+	if there && w.read {
+		*v = new(T)
+	}
+	return there
 }
