@@ -2,19 +2,15 @@ package exchange
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
-	"github.com/aspengine/asp/snapshot"
 )
 
 // build makes the after-tree: second names for what stays, new files for what
@@ -23,8 +19,12 @@ func (w *work) build(ctx context.Context) (*refusal.Item, error) {
 	if it, err := w.copyDir(ctx, w.root, w.tree, "."); err != nil || it != nil {
 		return it, err
 	}
-	// What is new comes after the copy, so that its directories exist where the
-	// live tree has them.
+	// Directories that the plan empties go before files take their names; what is
+	// new comes last, when the directories that it is made in pass on what those of
+	// the live tree would.
+	if err := w.prune(); err != nil {
+		return nil, err
+	}
 	for p, c := range w.changes {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -32,62 +32,67 @@ func (w *work) build(ctx context.Context) (*refusal.Item, error) {
 		if c.After == nil {
 			continue
 		}
-		if it, err := w.place(p, c); err != nil || it != nil {
-			if err != nil {
-				err = fmt.Errorf("make %.200q: %w", p, err)
-			}
+		it, err := w.place(p, c)
+		if vanished(err) {
+			it, err = &underneath(p)[0], nil
+		}
+		if errors.Is(err, fs.ErrExist) {
+			r := refusal.New(refusal.Exists, text(p), -1, "something is there that the plan does not know")
+			it, err = &r, nil
+		}
+		if err != nil {
+			err = fmt.Errorf("make %.200q: %w", p, err)
+		}
+		if err != nil || it != nil {
 			return it, err
 		}
 	}
-	if err := w.prune(); err != nil {
-		return nil, err
-	}
-	return nil, w.finishDirs(ctx, w.root, w.tree, ".")
+	return w.finishDirs(ctx, w.root, w.tree, ".")
 }
 
+// copyDir fills the directory to like from. The directory gets owner, mode and
+// attributes first, so that what is made in it later inherits as it would in
+// the live one.
 func (w *work) copyDir(ctx context.Context, from, to vfs.Dir, path string) (*refusal.Item, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	st, err := from.Stat()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case w.elsewhere(st):
+		return no(refusal.CrossDevice, path, "is another mount or file system, which cannot be carried over in an exchange"), nil
+	case st.Immutable:
+		return no(refusal.Metadata, path, "is immutable or append-only"), nil
+	}
+	if why, err := likeDir(from, to, st); err != nil || why != "" {
+		return metadata(path, why), err
 	}
 	es, err := from.List()
 	if err != nil {
 		return nil, fmt.Errorf("list %.200q: %w", path, err)
 	}
 	w.facts.Dirs++
-	seen := make(listing, len(es))
+	seen := &listing{st: st, names: make(map[string]uint64, len(es))}
 	w.seen[path] = seen
 	for _, e := range es {
 		p := join(path, e.Name)
 		if w.skip(p) {
+			empty, err := w.skippable(from, e.Name)
+			if err == nil && !empty {
+				return no(refusal.UnsupportedOperation, p, "an earlier transaction waits for a person there; run `asp recover`"), nil
+			}
+			if err != nil {
+				return nil, err
+			}
 			continue
 		}
-		st, err := from.Lstat(e.Name)
-		if err != nil {
-			return nil, fmt.Errorf("stat %.200q: %w", p, err)
+		it, err := w.copyName(ctx, from, to, e, p, seen)
+		if vanished(err) {
+			return &underneath(p)[0], nil
 		}
-		seen[e.Name] = st.Ino
-		if st.MntID != w.rootSt.MntID {
-			it := refusal.New(refusal.CrossDevice, text(p), -1, "is another mount, which cannot be carried over in an exchange; use --publish journal")
-			return &it, nil
-		}
-		if st.Kind != vfs.KindDir {
-			if _, touched := w.changes[p]; touched {
-				continue
-			}
-			if err := from.Link(e.Name, to, e.Name); err != nil {
-				if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EMLINK) {
-					it := refusal.New(refusal.Metadata, text(p), -1, "cannot be given a second name (%v), which an exchange needs; use --publish journal", cause(err))
-					return &it, nil
-				}
-				return nil, fmt.Errorf("link %.200q: %w", p, err)
-			}
-			w.facts.Linked++
-			continue
-		}
-		if err := to.Mkdir(e.Name, 0o700); err != nil {
-			return nil, fmt.Errorf("make directory %.200q: %w", p, err)
-		}
-		it, err := w.both(from, to, e.Name, func(a, b vfs.Dir) (*refusal.Item, error) { return w.copyDir(ctx, a, b, p) })
 		if err != nil || it != nil {
 			return it, err
 		}
@@ -95,131 +100,78 @@ func (w *work) copyDir(ctx context.Context, from, to vfs.Dir, path string) (*ref
 	return nil, nil
 }
 
-func (w *work) both(from, to vfs.Dir, name string, f func(a, b vfs.Dir) (*refusal.Item, error)) (*refusal.Item, error) {
+// skippable tells whether a path that is left out holds nothing.
+func (w *work) skippable(d vfs.Dir, name string) (bool, error) {
+	sub, err := d.OpenDir(name)
+	if vanished(err) {
+		return errors.Is(err, fs.ErrNotExist), nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer sub.Close()
+	es, err := sub.List()
+	return len(es) == 0, err
+}
+
+func (w *work) copyName(ctx context.Context, from, to vfs.Dir, e vfs.DirEntry, path string, seen *listing) (*refusal.Item, error) {
+	_, touched := w.changes[path]
+	if touched || e.Kind == vfs.KindInvalid || e.Kind == vfs.KindDir {
+		st, err := from.Lstat(e.Name)
+		if err != nil {
+			return nil, err
+		}
+		seen.names[e.Name] = st.Ino
+		switch {
+		case w.elsewhere(st):
+			return no(refusal.CrossDevice, path, "is another mount or file system, which cannot be carried over in an exchange"), nil
+		case st.Kind == vfs.KindDir:
+			return w.copySub(ctx, from, to, e.Name, path)
+		case touched:
+			return nil, nil
+		}
+	}
+	if err := from.Link(e.Name, to, e.Name); err != nil {
+		return linkRefusal(path, err)
+	}
+	// What was linked is what counts: the name may mean another file by now.
+	st, err := to.Lstat(e.Name)
+	if err != nil {
+		return nil, err
+	}
+	seen.names[e.Name] = st.Ino
+	w.facts.Linked++
+	return nil, nil
+}
+
+func linkRefusal(path string, err error) (*refusal.Item, error) {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EMLINK):
+		return no(refusal.Metadata, path, "cannot be given a second name (%v), which an exchange needs", cause(err)), nil
+	case errors.Is(err, unix.EXDEV):
+		return no(refusal.CrossDevice, path, "is on another mount or file system, which cannot be carried over in an exchange"), nil
+	}
+	return nil, fmt.Errorf("link %.200q: %w", path, err)
+}
+
+func (w *work) copySub(ctx context.Context, from, to vfs.Dir, name, path string) (*refusal.Item, error) {
 	a, err := from.OpenDir(name)
+	if errors.Is(err, fs.ErrPermission) {
+		return no(refusal.Metadata, path, "cannot be read, so it cannot be copied"), nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
+	if err := to.Mkdir(name, 0o700); err != nil {
+		return nil, fmt.Errorf("make directory %.200q: %w", path, err)
+	}
 	b, err := to.OpenDir(name)
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
-	return f(a, b)
-}
-
-// place makes one changed path in the new tree.
-func (w *work) place(path string, c commit.Change) (*refusal.Item, error) {
-	dir, name, err := w.parentOf(path)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	w.facts.Written++
-	source := path
-	if !c.From.IsZero() {
-		source = c.From.String()
-	}
-	if w.pure(c) {
-		// A pure move: the file itself gets its new name.
-		sd, sn, err := split(w.root, source)
-		if err != nil {
-			return nil, err
-		}
-		defer sd.Close()
-		return nil, sd.Link(sn, dir, name)
-	}
-	if c.After.Kind == vfs.KindSymlink {
-		sd, sn, err := split(w.root, source)
-		if err != nil {
-			return nil, err
-		}
-		defer sd.Close()
-		target, err := sd.Readlink(sn)
-		if err != nil {
-			return nil, err
-		}
-		return nil, dir.Symlink(target, name)
-	}
-	var old vfs.File
-	if c.Before != nil && c.Before.Kind == vfs.KindFile || !c.From.IsZero() {
-		sd, sn, err := split(w.root, source)
-		if err != nil {
-			return nil, err
-		}
-		defer sd.Close()
-		if old, err = sd.Open(sn); err != nil {
-			return nil, err
-		}
-		defer old.Close()
-	}
-	perm := uint32(0o600)
-	if c.After.UmaskApplies {
-		perm = c.After.Perm
-	}
-	f, err := dir.Create(name, perm)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var src io.ReadCloser
-	if c.After.Open != nil {
-		if src, err = c.After.Open(); err != nil {
-			return nil, err
-		}
-	} else {
-		src = io.NopCloser(old)
-	}
-	defer src.Close()
-	h := sha256.New()
-	if _, err := io.Copy(f, io.TeeReader(src, h)); err != nil {
-		return nil, err
-	}
-	if snapshot.Digest(h.Sum(nil)) != c.After.Digest {
-		return nil, commit.ErrContent
-	}
-	if old == nil {
-		return nil, nil
-	}
-	return keep(f, old, c.After.Perm, path)
-}
-
-// keep gives f owner, attributes and mode of the file that it stands for.
-func keep(f, old vfs.File, perm uint32, path string) (*refusal.Item, error) {
-	no := func(err error) (*refusal.Item, error) {
-		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTSUP) {
-			it := refusal.New(refusal.Metadata, text(path), -1, "its owner or attributes cannot be kept (%v)", cause(err))
-			return &it, nil
-		}
-		return nil, err
-	}
-	st, err := old.Stat()
-	if err != nil {
-		return nil, err
-	}
-	now, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if st.UID != now.UID || st.GID != now.GID {
-		if err := f.Chown(st.UID, st.GID); err != nil {
-			return no(err)
-		}
-	}
-	attrs, err := old.Xattrs()
-	if err != nil {
-		return nil, err
-	}
-	for k, v := range attrs {
-		if err := f.SetXattr(k, v); err != nil {
-			return no(err)
-		}
-	}
-	if err := f.Chmod(perm); err != nil {
-		return no(err)
-	}
-	return nil, nil
+	return w.copyDir(ctx, a, b, path)
 }
 
 // parentOf opens the directory of path in the new tree, making what is missing
@@ -230,9 +182,11 @@ func (w *work) parentOf(path string) (vfs.Dir, string, error) {
 		return nil, "", err
 	}
 	parts := strings.Split(path, "/")
+	at := "."
 	for _, p := range parts[:len(parts)-1] {
 		next, err := d.OpenDir(p)
 		if errors.Is(err, fs.ErrNotExist) {
+			w.touched[at] = true
 			if err = d.Mkdir(p, 0o777); err == nil {
 				next, err = d.OpenDir(p)
 			}
@@ -241,7 +195,7 @@ func (w *work) parentOf(path string) (vfs.Dir, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		d = next
+		d, at = next, join(at, p)
 	}
 	return d, parts[len(parts)-1], nil
 }
@@ -258,13 +212,14 @@ func split(d vfs.Dir, path string) (vfs.Dir, string, error) {
 }
 
 // prune removes the directories of the new tree that the plan emptied, as git
-// does: those above a path that goes, if nothing at all is in them.
+// does: those above a path that goes, if nothing at all is in them and nothing
+// will be.
 func (w *work) prune() error {
 	for p, c := range w.changes {
 		if c.After != nil {
 			continue
 		}
-		for dir := parent(p); dir != "."; dir = parent(dir) {
+		for dir := parent(p); dir != "." && !w.needed[dir]; dir = parent(dir) {
 			at, name, err := split(w.tree, dir)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
@@ -274,12 +229,13 @@ func (w *work) prune() error {
 			}
 			err = at.Rmdir(name)
 			at.Close()
-			if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, fs.ErrExist) {
+			if notEmpty(err) {
 				break
 			}
-			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
+			w.touched[parent(dir)] = true
 		}
 	}
 	return nil
@@ -292,94 +248,51 @@ func parent(p string) string {
 	return "."
 }
 
-// finishDirs gives the directories of the new tree mode, owner, attributes and
-// times of the live ones, bottom-up, when nothing is made in them any more.
-func (w *work) finishDirs(ctx context.Context, from, to vfs.Dir, path string) error {
+// finishDirs gives the directories of the new tree the mode and the times of
+// the live ones, bottom-up, when nothing is made in them any more. A directory
+// whose names changed keeps the time of that.
+func (w *work) finishDirs(ctx context.Context, from, to vfs.Dir, path string) (*refusal.Item, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	for name := range w.seen[path] {
+	for name := range w.seen[path].names {
 		p := join(path, name)
-		if _, isDir := w.seen[p]; !isDir {
-			continue
+		if w.seen[p] == nil {
+			continue // no directory
 		}
 		a, err := from.OpenDir(name)
+		if vanished(err) {
+			return &underneath(p)[0], nil
+		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		b, err := to.OpenDir(name)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		if vanished(err) {
 			a.Close() // emptied and removed, or a file now
 			continue
 		}
+		var it *refusal.Item
 		if err == nil {
-			err = w.finishDirs(ctx, a, b, p)
+			it, err = w.finishDirs(ctx, a, b, p)
 			b.Close()
 		}
 		a.Close()
-		if err != nil {
-			return err
+		if err != nil || it != nil {
+			return it, err
 		}
 	}
-	return likeDir(from, to, w.below[path] || path == ".")
+	st := w.seen[path].st
+	why, err := finishDir(to, st, w.touched[path])
+	return metadata(path, why), err
 }
 
-// likeDir makes to look like from. A directory in which something changed keeps
-// the time of the change.
-func likeDir(from, to vfs.Dir, changed bool) error {
-	st, err := from.Stat()
-	if err != nil {
-		return err
-	}
-	a, okA := from.(vfs.Descriptor)
-	b, okB := to.(vfs.Descriptor)
-	if okA && okB {
-		fa, fb := int(a.Fd()), int(b.Fd())
-		now, err := to.Stat()
-		if err != nil {
-			return err
-		}
-		if now.UID != st.UID || now.GID != st.GID {
-			if err := unix.Fchown(fb, int(st.UID), int(st.GID)); err != nil {
-				return err
-			}
-		}
-		if err := dirAttrs(fa, fb); err != nil {
-			return err
-		}
-		if err := to.Chmod(st.Perm); err != nil {
-			return err
-		}
-		if changed {
-			return nil
-		}
-		ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(st.Mtime)}
-		return unix.UtimesNanoAt(fb, "", ts, unix.AT_EMPTY_PATH)
-	}
-	return to.Chmod(st.Perm)
-}
-
-// dirAttrs copies the extended attributes of a directory, default ACLs included.
-func dirAttrs(from, to int) error {
-	buf := make([]byte, 64<<10)
-	n, err := unix.Flistxattr(from, buf)
-	if errors.Is(err, unix.ENOTSUP) || n == 0 {
+// metadata is the refusal for what cannot be kept, nil if why is empty.
+func metadata(path, why string) *refusal.Item {
+	if why == "" {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	val := make([]byte, 64<<10)
-	for _, name := range strings.Split(strings.TrimRight(string(buf[:n]), "\x00"), "\x00") {
-		m, err := unix.Fgetxattr(from, name, val)
-		if err != nil {
-			return err
-		}
-		if err := unix.Fsetxattr(to, name, val[:m], 0); err != nil {
-			return err
-		}
-	}
-	return nil
+	return no(refusal.Metadata, path, "%s", why)
 }
 
 func cause(err error) error {

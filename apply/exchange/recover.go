@@ -2,133 +2,41 @@ package exchange
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/aspengine/asp/apply/commit"
-	"github.com/aspengine/asp/internal/canon"
-	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/vfs"
-	"github.com/aspengine/asp/seam/wire"
-	"github.com/aspengine/asp/snapshot"
 )
-
-// intent says what an exchange is about to do. It is written whole and synced
-// before the exchange; which side of it the disk is on is told by the inode of
-// the root alone.
-type intent struct {
-	TxID, Tag, Root string
-	OldIno, NewIno  uint64
-	PreImages       map[string]snapshot.Digest
-	Evidence        []byte
-}
-
-// intentFile is the form on disk, canonical JSON, version 1.
-type intentFile struct {
-	Format    int        `json:"format"`
-	TxID      string     `json:"txid"`
-	Tag       string     `json:"tag"`
-	Root      string     `json:"root"` // hexadecimal: any bytes
-	OldIno    string     `json:"oldIno"`
-	NewIno    string     `json:"newIno"`
-	PreImages []preImage `json:"preImages"` // sorted by path
-	Evidence  string     `json:"evidence"`  // hexadecimal
-}
-
-// preImage is what one path held before.
-type preImage struct {
-	Path string `json:"path"`
-	Blob string `json:"blob"`
-}
-
-const maxIntent = 256 << 20
-
-func writeIntent(area vfs.Dir, i intent) error {
-	f := intentFile{Format: 1, TxID: i.TxID, Tag: i.Tag, Root: hex.EncodeToString([]byte(i.Root)), OldIno: fmt.Sprint(i.OldIno), NewIno: fmt.Sprint(i.NewIno), PreImages: []preImage{}, Evidence: hex.EncodeToString(i.Evidence)}
-	for _, p := range slices.Sorted(maps.Keys(i.PreImages)) {
-		f.PreImages = append(f.PreImages, preImage{p, i.PreImages[p].Blob()})
-	}
-	b, err := canon.Marshal(f)
-	if err != nil {
-		return err
-	}
-	return home.WriteFile(area, journalName, b)
-}
-
-// errNoIntent says that an exchange ended before its intent was complete, so
-// nothing was exchanged.
-var errNoIntent = errors.New("no complete intent")
-
-func readIntent(area vfs.Dir) (intent, error) {
-	var i intent
-	b, err := home.ReadFile(area, journalName, maxIntent)
-	if errors.Is(err, fs.ErrNotExist) {
-		return i, errNoIntent
-	}
-	if err != nil {
-		return i, err
-	}
-	v, err := canon.Parse(b, canon.Limits{Bytes: maxIntent})
-	if err != nil {
-		return i, errNoIntent // torn by a power cut before the barrier
-	}
-	if n, ok := v.Get("format"); ok {
-		if k, ok := n.Int(); ok && k > 1 {
-			return i, fmt.Errorf("exchange journal has format %d, newer than this program", k)
-		}
-	}
-	var f intentFile
-	if err := wire.Decode(v, &f); err != nil {
-		return i, fmt.Errorf("exchange journal: %w", err)
-	}
-	root, err := hex.DecodeString(f.Root)
-	if err != nil {
-		return i, fmt.Errorf("exchange journal: %w", err)
-	}
-	i = intent{TxID: f.TxID, Tag: f.Tag, Root: string(root), PreImages: map[string]snapshot.Digest{}}
-	if _, err := fmt.Sscan(f.OldIno, &i.OldIno); err != nil {
-		return i, fmt.Errorf("exchange journal: %w", err)
-	}
-	if _, err := fmt.Sscan(f.NewIno, &i.NewIno); err != nil {
-		return i, fmt.Errorf("exchange journal: %w", err)
-	}
-	for _, p := range f.PreImages {
-		if _, err := snapshot.ParsePath(p.Path); err != nil {
-			return i, fmt.Errorf("exchange journal: %w", err)
-		}
-		d, err := snapshot.ParseBlob(p.Blob)
-		if err != nil {
-			return i, fmt.Errorf("exchange journal: %w", err)
-		}
-		i.PreImages[p.Path] = d
-	}
-	i.Evidence, err = hex.DecodeString(f.Evidence)
-	return i, err
-}
 
 // Recover ends the exchanges of the workspace that a crash left: before the
 // exchange the new tree is removed, after it the receipt is stored (completed)
-// and the old tree removed. Areas of other workspaces in the same parent are
-// left alone. Running it twice changes nothing.
+// and the old tree removed. Each is reported once, by the run that ends it; one
+// that never got as far as its intent ends in silence. Areas of other
+// workspaces in the same parent, of other users, and those that hold files of a
+// stranger are left alone. Running it twice changes nothing. The workspace lock
+// must be held.
 func Recover(ctx context.Context, env Env, completed func(ctx context.Context, r commit.Recovered) error) ([]commit.Recovered, error) {
 	dir, name := filepath.Split(env.RootPath)
 	if name == "" {
 		return nil, nil
 	}
 	parent, err := env.FS.OpenRoot(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil // what cannot be opened was never written by us
+	}
 	if err != nil {
-		return nil, nil // a parent that cannot be read was never written by us
+		return nil, fmt.Errorf("open parent of the workspace: %w", err)
 	}
 	defer parent.Close()
 	es, err := parent.List()
 	if err != nil {
-		return nil, nil
+		return nil, fmt.Errorf("list parent of the workspace: %w", err)
 	}
 	slices.SortFunc(es, func(a, b vfs.DirEntry) int { return strings.Compare(a.Name, b.Name) })
 	var out []commit.Recovered
@@ -147,23 +55,45 @@ func Recover(ctx context.Context, env Env, completed func(ctx context.Context, r
 	return out, ctx.Err()
 }
 
-func recoverOne(ctx context.Context, parent vfs.Dir, areaName, root string, completed func(context.Context, commit.Recovered) error) (r commit.Recovered, mine bool, err error) {
-	st, err := parent.Lstat(areaName)
-	if err != nil || st.Kind != vfs.KindDir {
-		return r, false, nil
+// openArea opens an area of ours; nil if it is none. The parent may be one that
+// everybody can write to.
+func openArea(parent vfs.Dir, name string) (vfs.Dir, error) {
+	area, err := parent.OpenDir(name)
+	if vanished(err) || errors.Is(err, fs.ErrPermission) {
+		return nil, nil
 	}
-	area, err := parent.OpenDir(areaName)
 	if err != nil {
-		return r, false, nil
+		return nil, err
+	}
+	st, err := area.Stat()
+	ps, perr := parent.Stat()
+	if err = errors.Join(err, perr); err != nil {
+		area.Close()
+		return nil, err
+	}
+	_, real := area.(vfs.Descriptor)
+	if st.Perm&0o077 != 0 || st.Dev != ps.Dev || real && int(st.UID) != os.Geteuid() {
+		area.Close()
+		return nil, nil
+	}
+	return area, nil
+}
+
+func recoverOne(ctx context.Context, parent vfs.Dir, areaName, root string, completed func(context.Context, commit.Recovered) error) (r commit.Recovered, mine bool, err error) {
+	area, err := openArea(parent, areaName)
+	if err != nil || area == nil {
+		return r, false, err
 	}
 	defer area.Close()
-	if ps, err := parent.Stat(); err != nil || st.Perm&0o077 != 0 || st.Dev != ps.Dev {
-		return r, false, nil // not made by us: ours are 0700
+	// A process that was killed may have left an exchange, or an exchange back,
+	// that the disk does not have yet. Nothing may be decided, and nothing
+	// removed, on what a power cut could still take away.
+	if err := parent.SyncFS(); err != nil {
+		return r, false, err
 	}
-	i, err := readIntent(area)
+	i, err := readIntent(area, journalName)
 	if errors.Is(err, errNoIntent) {
-		r = commit.Recovered{TxID: strings.TrimPrefix(areaName, areaPrefix(root)), Outcome: commit.RolledBack}
-		return r, true, drop(parent, area, areaName)
+		return r, false, recoverOld(parent, area, areaName)
 	}
 	if err != nil {
 		return r, false, err
@@ -175,161 +105,71 @@ func recoverOne(ctx context.Context, parent vfs.Dir, areaName, root string, comp
 	if err != nil {
 		return r, false, err
 	}
+	other, err := area.Lstat(treeName)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return r, false, err
+	}
+	gone := err != nil // the clean-up had come to its end
 	r = commit.Recovered{TxID: i.TxID, Tag: i.Tag, Outcome: commit.RolledBack}
 	for p := range i.PreImages {
 		r.Paths = append(r.Paths, p)
 	}
-	slices.Sort(r.Paths)
-	switch now.Ino {
-	case i.OldIno:
-		return r, true, drop(parent, area, areaName)
-	case i.NewIno:
-		r.Outcome, r.Evidence = commit.Committed, i.Evidence
-		if err := completed(ctx, r); err != nil {
-			return r, false, err
+	for p := range i.PostImages {
+		if _, both := i.PreImages[p]; !both {
+			r.Paths = append(r.Paths, p)
 		}
-		r.Notes, err = clean(parent, area, areaName, root, i.PreImages)
+	}
+	slices.Sort(r.Paths)
+	switch {
+	case now.Ino == i.OldIno && (gone || other.Ino == i.NewIno):
+		r.Notes, err = clean(parent, area, areaName, i.PostImages)
+		return r, true, err
+	case now.Ino == i.NewIno && (gone || other.Ino == i.OldIno):
+		r.Outcome, r.Evidence = commit.Committed, i.Evidence
+		if completed != nil {
+			if err := completed(ctx, r); err != nil {
+				return r, false, err
+			}
+		}
+		r.Notes, err = clean(parent, area, areaName, i.PreImages)
 		return r, true, err
 	}
-	r.Notes = []string{"the workspace directory was replaced by somebody else; the trees of the exchange stay in " + areaName}
-	return r, false, nil
+	r.Outcome = commit.NeedsAttention
+	r.Notes = []string{"the workspace directory was replaced by somebody else; the other tree of the exchange stays in " + areaName + " beside it"}
+	return r, true, area.Rename(journalName, area, keptName, vfs.NoReplace)
 }
 
-// drop removes an area whose tree was never published.
-func drop(parent, area vfs.Dir, name string) error {
+// recoverOld ends an area without a journal. Without a kept one either it was
+// never exchanged or everything in it was looked at before the journal went; in
+// both cases nobody else's bytes are there.
+func recoverOld(parent, area vfs.Dir, areaName string) error {
+	_, err := area.Lstat(keptName)
+	if err == nil {
+		return recoverKept(parent, area, areaName)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	if err := removeTree(area); err != nil {
 		return err
 	}
-	return parent.Rmdir(name)
+	return parent.Rmdir(areaName)
 }
 
-// removeTree removes everything in d, links as links.
-func removeTree(d vfs.Dir) error {
-	es, err := d.List()
-	if err != nil {
+// recoverKept removes an area that was left to a person, once that person has
+// emptied it. Not a file of it is touched.
+func recoverKept(parent, area vfs.Dir, areaName string) error {
+	for _, name := range []string{treeName, outName, newName} {
+		err := area.Rmdir(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil // something is there, or it may not be removed: it stays
+		}
+	}
+	if err := area.Unlink(keptName); err != nil {
 		return err
 	}
-	for _, e := range es {
-		st, err := d.Lstat(e.Name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if st.Kind != vfs.KindDir {
-			if err := d.Unlink(e.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			continue
-		}
-		sub, err := d.OpenDir(e.Name)
-		if err != nil {
-			return err
-		}
-		if st.Perm&0o700 != 0o700 {
-			err = sub.Chmod(0o700) // a copy of a directory that its owner made read-only
-		}
-		if err == nil {
-			err = removeTree(sub)
-		}
-		sub.Close()
-		if err != nil {
-			return err
-		}
-		if err := d.Rmdir(e.Name); err != nil {
-			return err
-		}
+	if err := parent.Rmdir(areaName); err != nil && !notEmpty(err) {
+		return err
 	}
 	return nil
-}
-
-// clean removes the old tree after an exchange. A file goes only if the
-// workspace has another name for it, or it is a pre-image of the plan with
-// exactly the recorded bytes; anything else was put there by somebody who still
-// had the old directory open, and stays, with a note.
-func clean(parent, area vfs.Dir, areaName, root string, pre map[string]snapshot.Digest) (notes []string, err error) {
-	old, err := area.OpenDir(treeName)
-	if err == nil {
-		kept, cerr := cleanDir(old, ".", pre)
-		old.Close()
-		if cerr != nil {
-			return nil, fmt.Errorf("remove the old tree: %w", cerr)
-		}
-		if len(kept) > 0 {
-			return []string{fmt.Sprintf("somebody wrote to the old tree during the exchange; %s stays in %s beside the workspace", strings.Join(kept, ", "), areaName)}, nil
-		}
-		if err := area.Rmdir(treeName); err != nil {
-			return nil, err
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if err := area.Unlink(journalName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	return nil, parent.Rmdir(areaName)
-}
-
-func cleanDir(d vfs.Dir, path string, pre map[string]snapshot.Digest) (kept []string, err error) {
-	es, err := d.List()
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range es {
-		p := join(path, e.Name)
-		st, err := d.Lstat(e.Name)
-		if err != nil {
-			return kept, err
-		}
-		if st.Kind == vfs.KindDir {
-			sub, err := d.OpenDir(e.Name)
-			if err != nil {
-				return kept, err
-			}
-			if st.Perm&0o700 != 0o700 {
-				if err := sub.Chmod(st.Perm | 0o700); err != nil {
-					sub.Close()
-					return kept, err
-				}
-			}
-			k, err := cleanDir(sub, p, pre)
-			sub.Close()
-			kept = append(kept, k...)
-			if err != nil {
-				return kept, err
-			}
-			if len(k) == 0 {
-				if err := d.Rmdir(e.Name); err != nil {
-					return kept, err
-				}
-			}
-			continue
-		}
-		ok := st.Nlink > 1
-		if want, is := pre[p]; !ok && is {
-			switch st.Kind {
-			case vfs.KindFile:
-				sum, err := hashAt(d, e.Name)
-				if err != nil {
-					return kept, err
-				}
-				ok = sum == want
-			case vfs.KindSymlink:
-				target, err := d.Readlink(e.Name)
-				if err != nil {
-					return kept, err
-				}
-				ok = snapshot.DigestOf([]byte(target)) == want
-			}
-		}
-		if !ok {
-			kept = append(kept, fmt.Sprintf("%.200q", p))
-			continue
-		}
-		if err := d.Unlink(e.Name); err != nil {
-			return kept, err
-		}
-	}
-	return kept, nil
 }
