@@ -59,6 +59,13 @@ func (t *tx) planRef(ctx context.Context) (items refusal.List, err error) {
 		return nil, err
 	}
 	items = append(items, more...)
+	signs, err := t.e.git.SignsCommits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if signs {
+		t.answer.Notes = append(t.answer.Notes, "commit.gpgSign is set, and the commit is made without a signature")
+	}
 	w.message = t.commitMessage()
 	return items, nil
 }

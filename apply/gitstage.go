@@ -25,7 +25,10 @@ func (t *tx) planGit(ctx context.Context) (refusal.List, error) {
 	if t.e.git == nil {
 		return refusal.List{refusal.New(refusal.UnsupportedOperation, "", -1, "the workspace is not a git work tree, so that there is neither index nor reference")}, nil
 	}
-	if t.r.Index && t.r.Publish == Journal {
+	if t.r.Index && t.r.Publish != Journal {
+		return refusal.List{refusal.New(refusal.UnsupportedOperation, "", -1, "the index is written in one transaction with the files, which only the journal publish mode does")}, nil
+	}
+	if t.r.Index {
 		if held, err := t.e.indexHeld(); err != nil || len(held) > 0 {
 			return held, err
 		}

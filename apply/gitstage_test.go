@@ -107,7 +107,10 @@ func (b *bed) listing() string {
 
 func (b *bed) status() string { b.t.Helper(); return b.git("status", "--porcelain") }
 
-func (b *bed) rev(name string) string { b.t.Helper(); return strings.TrimSpace(b.git("rev-parse", name)) }
+func (b *bed) rev(name string) string {
+	b.t.Helper()
+	return strings.TrimSpace(b.git("rev-parse", name))
+}
 
 func (b *bed) want(what, got, want string) {
 	b.t.Helper()
@@ -332,7 +335,11 @@ func TestIndexChangesUnderneath(t *testing.T) {
 func TestIndexOperations(t *testing.T) {
 	b := gitBed(t, map[string]string{"m": "m\n", "del": "d\n", "dir/one": "1\n", "old": "moved\n", "x.sh": "#!\n"})
 	b.done(apply.Request{Index: true, Load: plan("p1", func(*apply.View) []editplan.Draft {
-		d := func(s string) (p editplan.Draft) { p = replace("", s, ""); p.HasContent, p.Content = false, nil; return p }
+		d := func(s string) (p editplan.Draft) {
+			p = replace("", s, "")
+			p.HasContent, p.Content = false, nil
+			return p
+		}
 		del, ren, mode := d("d\n"), d("moved\n"), d("#!\n")
 		del.Kind, del.Path = editplan.Delete, "del"
 		ren.Kind, ren.Path, ren.To = editplan.Rename, "old", "sub/new"
@@ -363,6 +370,32 @@ func TestIndexOperations(t *testing.T) {
 	b.want("root commit", b.git("log", "--format=%P", "first"), "\n")
 	b.want("tree", b.git("ls-tree", "-r", "--name-only", "first"), "n\no\n")
 	b.git("fsck", "--strict")
+}
+
+// Attributes that the plan removes, from the index too, count no more.
+func TestIndexAttributesRemoved(t *testing.T) {
+	b := gitBed(t, map[string]string{".gitattributes": "* text eol=crlf\n", "w": "a\n"})
+	b.write("w", "a\r\n")
+	b.git("add", "w")
+	b.done(apply.Request{Index: true, Load: plan("p1", func(*apply.View) []editplan.Draft {
+		del := replace(".gitattributes", "* text eol=crlf\n", "")
+		del.Kind, del.HasContent, del.Content = editplan.Delete, false, nil
+		return []editplan.Draft{del, replace("w", "a\r\n", "b\r\n")}
+	})})
+	b.want("status", b.status(), "D  .gitattributes\nM  w\n")
+	b.want("blob", b.git("cat-file", "blob", ":w"), "b\r\n")
+}
+
+// Outside git there is nothing to write to, and the exchange mode writes no
+// index.
+func TestGitModesRefused(t *testing.T) {
+	b := gitBed(t, twoFiles)
+	b.refusedWith(apply.Request{Load: plan("p1", bothFiles), Index: true, Publish: apply.Exchange}, "unsupported-operation")
+	if err := os.RemoveAll(filepath.Join(b.root, ".git")); err != nil {
+		t.Fatal(err)
+	}
+	b.refusedWith(apply.Request{Load: plan("p1", bothFiles), Index: true}, "unsupported-operation")
+	b.refusedWith(apply.Request{Load: plan("p1", bothFiles), Publish: apply.Stage, Ref: "x"}, "unsupported-operation")
 }
 
 // A dry run and the real one say the same about the index and the reference,
@@ -472,7 +505,7 @@ func TestRefRefusals(t *testing.T) {
 	load := one("p1", "a", "a\n", "A\n")
 	for _, ref := range []string{
 		"HEAD", "@", "main", "refs/heads/main", "taken/below", "deep", "loose", "loose/one/x", "sym", "refs/tags/annotated",
-		"a..b", "a b", "a~1", "-x", "/x", "x/", "x//y", ".x", "x.lock", "x.lock/y", "x.", "x@{1}", "x\\y", "x\x01", "refs/", "refs/heads", "refs/../x", strings.Repeat("x", 2000),
+		"a..b", "a b", "a~1", "-x", "/x", "x/", "x//y", ".x", "x.lock", "x.lock/y", "x.", "x@{1}", "x\\y", "x\x01", "refs/", "refs/heads", "refs/stash", "refs/../x", strings.Repeat("x", 2000),
 	} {
 		b.refusedWith(apply.Request{Load: load, Publish: apply.Stage, Ref: ref}, "unsupported-operation")
 	}

@@ -93,7 +93,7 @@ func (r *Repo) planIndex(ctx context.Context, changes []IndexChange) (*IndexPlan
 	}
 	w := &walk{ctx: ctx, r: r, e: e, t: p.t, root: root, src: source{t: p.t, objs: r.objs}}
 	now := &lookup{e: e, src: w.src, root: root, seen: map[string]*rules{}}
-	then := &lookup{e: e, src: source{t: p.t, objs: r.objs, virt: virt}, root: root, seen: map[string]*rules{}}
+	then := &lookup{e: e, src: source{t: p.t, objs: r.objs, virt: virt, staged: true}, root: root, seen: map[string]*rules{}}
 	if len(e.outside) > 0 {
 		if then.e, err = e.with(r, virt); err != nil {
 			return nil, nil, err

@@ -86,6 +86,9 @@ type source struct {
 	t    *table
 	objs *objects
 	virt map[string]*snapshot.Effect
+	// staged says that the effects go into the index, too: what they remove is
+	// not found there any more.
+	staged bool
 }
 
 // read returns the bytes of the file of rules name in the directory dir (d
@@ -97,6 +100,9 @@ func (s *source) read(d scan.DirHandle, dir, name string, onDisk bool) ([]byte, 
 		path = dir + "/" + name
 	}
 	if v := s.virt[path]; v != nil {
+		if v.Gone && s.staged {
+			return nil, nil
+		}
 		if v.Gone || v.Mode == snapshot.ModeSymlink {
 			return s.fromIndex(path, name)
 		}

@@ -27,6 +27,16 @@ type Commit struct {
 	Message   string
 }
 
+// SignsCommits tells whether the configuration asks git to sign commits, which
+// Commit does not do.
+func (r *Repo) SignsCommits(ctx context.Context) (bool, error) {
+	cfg, err := loadConfig(ctx, r.Places, Head{})
+	if err != nil {
+		return false, fmt.Errorf("read configuration: %w", err)
+	}
+	return cfg.Bool("commit.gpgsign", false)
+}
+
 // Identities reads author and committer from git's configuration: author.name
 // and committer.name with their addresses where they are set, user.name and
 // user.email otherwise. The environment and the machine's name are not asked: a

@@ -53,7 +53,7 @@ func refFormat(name string) string {
 		return "holds @{"
 	case strings.HasSuffix(name, "."):
 		return "ends with a dot"
-	case strings.Count(name, "/") < 2 && name != "refs/stash":
+	case strings.Count(name, "/") < 2: // refs/stash too: its commits have a form of their own
 		return "has no name below refs/<kind>/"
 	}
 	for i := range len(name) {
