@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/sandbox/sandboxtest"
 	"github.com/google/go-cmp/cmp"
@@ -124,7 +125,7 @@ func TestCannotWriteLiveTree(t *testing.T) {
 // take our mounts away.
 func TestNestedNamespaceCannotUncover(t *testing.T) {
 	if _, err := exec.LookPath("unshare"); err != nil {
-		t.Skip("unshare is not installed")
+		need.Missing(t, "unshare is not installed")
 	}
 	w := newWorld(t)
 	before := sandboxtest.Listing(t, w.live)
@@ -276,7 +277,7 @@ func TestSB01_KernelRefuses(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() == 3 {
-		t.Skipf("the limit cannot be set here: %s", out)
+		need.Missing(t, "the limit cannot be set here: %s", out)
 	}
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

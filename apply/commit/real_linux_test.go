@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/internal/vfs/faultfs"
@@ -187,7 +188,7 @@ func TestFM01Metadata(t *testing.T) {
 	d := newDisk(t, t.TempDir())
 	d.write("a", "old\n", 0o644)
 	if err := unix.Setxattr(d.path("a"), "user.note", []byte("kept"), 0); err != nil {
-		t.Skipf("no user attributes here: %v", err)
+		need.Missing(t, "no user attributes here: %v", err)
 	}
 	uid, gid := os.Getuid(), os.Getgid()
 	if uid == 0 {
@@ -231,7 +232,7 @@ func chattr(t *testing.T, p string, flag int) func() {
 		return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, v)
 	}
 	if err := set(flag); err != nil {
-		t.Skipf("no inode flags here: %v", err)
+		need.Missing(t, "no inode flags here: %v", err)
 	}
 	return func() { _ = set(0) }
 }
@@ -303,7 +304,7 @@ func TestFM04OtherMount(t *testing.T) {
 	d := newDisk(t, t.TempDir())
 	d.ok(os.Mkdir(d.path("mnt"), 0o755))
 	if err := unix.Mount("tmpfs", d.path("mnt"), "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("cannot mount: %v", err)
+		need.Missing(t, "cannot mount: %v", err)
 	}
 	defer unix.Unmount(d.path("mnt"), 0)
 	d.write("mnt/f", "1\n", 0o644)
@@ -408,7 +409,7 @@ func newLoop(t *testing.T, fs string, mb int64, opts ...string) *loop {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("mkfs."+fs, append(opts, "-q", l.img)...).CombinedOutput(); err != nil {
-		t.Skipf("no mkfs.%s: %v %s", fs, err, out)
+		need.Missing(t, "no mkfs.%s: %v %s", fs, err, out)
 	}
 	l.mount()
 	t.Cleanup(func() { _ = unix.Unmount(l.mnt, unix.MNT_DETACH) })
@@ -418,7 +419,7 @@ func newLoop(t *testing.T, fs string, mb int64, opts ...string) *loop {
 func (l *loop) mount() {
 	l.t.Helper()
 	if out, err := exec.Command("mount", "-o", "loop", l.img, l.mnt).CombinedOutput(); err != nil {
-		l.t.Skipf("cannot mount: %v %s", err, out)
+		need.Missing(l.t, "cannot mount: %v %s", err, out)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/checks/command"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/worktree"
 )
@@ -102,7 +103,7 @@ func TestCancelled(t *testing.T) {
 func TestGoTool(t *testing.T) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
-		t.Skip("no go tool")
+		need.Missing(t, "there is no go tool")
 	}
 	r := newRepo(t, "ordinary")
 	must(t, os.WriteFile(filepath.Join(r.root, "go.mod"), []byte("module example.org/m\n\ngo 1.21\n"), 0o644))

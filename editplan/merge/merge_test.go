@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/aspengine/asp/editplan/merge"
+	"github.com/aspengine/asp/internal/need"
 	"pgregory.net/rapid"
 )
 
@@ -85,7 +86,7 @@ func cutNewline(r *rand.Rand, s string) string {
 func TestThreeAgainstGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
-		t.Skip("no git to compare with")
+		need.Missing(t, "there is no git to compare with")
 	}
 	dir := t.TempDir()
 	n := 400

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/aspengine/asp/editplan/patch"
+	"github.com/aspengine/asp/internal/need"
 )
 
 // FuzzParse: no input makes it panic or take much; what is taken can be applied
@@ -51,7 +52,7 @@ func FuzzParse(f *testing.F) {
 func FuzzApplyAgainstGit(f *testing.F) {
 	git, err := exec.LookPath("git")
 	if err != nil {
-		f.Skip("no git to compare with")
+		need.Missing(f, "there is no git to compare with")
 	}
 	for _, c := range scenarios {
 		if w, ok := c.world["f"]; ok && c.git && len(c.world) == 1 && strings.HasPrefix(c.patch, head) && !strings.Contains(c.patch[len(head):], head) {

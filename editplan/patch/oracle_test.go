@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/aspengine/asp/editplan/patch"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/snapshot"
 )
 
@@ -42,7 +43,7 @@ func shell(t testing.TB, dir, script string) {
 func needGit(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("no git to compare with")
+		need.Missing(t, "there is no git to compare with")
 	}
 }
 

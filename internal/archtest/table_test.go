@@ -23,7 +23,7 @@ var rooms = []room{
 
 	{"seam/wire", []string{"internal/canon", "internal/refusal"}, "messages are decoded from values and refused by code"},
 	{"sandbox", nil, "starts children; knows nothing of plans or trees"},
-	{"sandbox/sandboxtest", []string{"sandbox"}, "helps tests to be a sandbox's child"},
+	{"sandbox/sandboxtest", []string{"internal/need", "sandbox"}, "helps tests to be a sandbox's child"},
 
 	{"snapshot", []string{"internal/canon", "internal/vfs", "snapshot/scan"}, "digests of what a walk sees"},
 	{"snapshot/scan", nil, "a parallel walk"},

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/sandbox"
 )
 
@@ -92,7 +93,7 @@ func Caps(t testing.TB, lower, scratch string) sandbox.Caps {
 		if os.Getenv("REQUIRE_SANDBOX") == "1" {
 			t.Fatalf("sandbox required, but: %s", caps.Missing())
 		}
-		t.Skipf("this machine cannot: %s", caps.Missing())
+		need.Missing(t, "this machine cannot: %s", caps.Missing())
 	}
 	return caps
 }

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/snapshot/gitbase"
@@ -30,7 +31,7 @@ type tree struct{ dir string }
 func sealed(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("git is not installed; it makes the repositories and is what the answers are compared with")
+		need.Missing(t, "git is not installed; it makes the repositories and is what the answers are compared with")
 	}
 	home := t.TempDir()
 	t.Setenv("HOME", home)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/aspengine/asp/editplan/patch/linediff"
+	"github.com/aspengine/asp/internal/need"
 	"pgregory.net/rapid"
 )
 
@@ -87,7 +88,7 @@ func TestDiffBeyondTheCap(t *testing.T) {
 func TestDiffAgainstGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
-		t.Skip("no git to compare with")
+		need.Missing(t, "there is no git to compare with")
 	}
 	r := rand.New(rand.NewSource(3))
 	dir := t.TempDir()
