@@ -17,7 +17,10 @@ func (w *world) statusIs(want string) {
 }
 
 // inIndex is the blob that the index holds for a path.
-func (w *world) inIndex(path string) string { w.t.Helper(); return w.gitRun("cat-file", "blob", ":"+path) }
+func (w *world) inIndex(path string) string {
+	w.t.Helper()
+	return w.gitRun("cat-file", "blob", ":"+path)
+}
 
 func TestGT01(t *testing.T) {
 	linked := func(t *testing.T, packed bool) (*world, *world) {
