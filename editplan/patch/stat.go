@@ -46,10 +46,7 @@ func Stat(changes []Change, o RenderOptions) []byte {
 			w.count = fmt.Sprintf("binary, %d => %d bytes", len(c.Before), len(c.After))
 		default:
 			w.text = true
-			for _, d := range linediff.Diff(linediff.Lines(c.Before), linediff.Lines(c.After)) {
-				w.adds += d.B1 - d.B0
-				w.dels += d.A1 - d.A0
-			}
+			w.dels, w.adds = linediff.Count(c.Before, c.After)
 			w.count = fmt.Sprintf("+%d -%d", w.adds, w.dels)
 		}
 		files++
