@@ -143,15 +143,14 @@ func ownOver(ctx context.Context, gitDir, dst string) error {
 	return removeTree(filepath.Dir(tmp), filepath.Base(tmp))
 }
 
-// coreKey matches a line that says where the work tree is, or that there is none.
-// A section and its first key may share a line.
-var coreKey = regexp.MustCompile(`(?i)^(\s*(?:\[\s*core\s*\])?\s*)(bare|worktree)\s*(=.*)?$`)
-
 // adjustConfig makes sure that git takes the directory above for its work tree:
 // a bare or separate repository's configuration may name another one, and an
 // absolute name would lead a check's git to the live tree. The relative one is
 // right wherever the copy is seen.
 func adjustConfig(gitDir string) error {
+	// A line that says where the work tree is, or that there is none. A section
+	// and its first key may share a line.
+	coreKey := regexp.MustCompile(`(?i)^(\s*(?:\[\s*core\s*\])?\s*)(bare|worktree)\s*(=.*)?$`)
 	for _, name := range []string{"config", "config.worktree"} {
 		p := filepath.Join(gitDir, name)
 		b, err := os.ReadFile(p)

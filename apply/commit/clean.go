@@ -275,7 +275,7 @@ func (t *tx) cleanUnknown() error {
 			return err
 		}
 		for _, e := range names {
-			if !stagedName.MatchString(e.Name) {
+			if !stagedName(e.Name) {
 				continue
 			}
 			st, err := a.dir.Lstat(e.Name)

@@ -132,12 +132,12 @@ func load(env Env, id string) (t *tx, has bool, err error) {
 func (t *tx) openAreas() error {
 	for i := range t.log.Steps {
 		s := &t.log.Steps[i]
-		if s.Name != "" && !stagedName.MatchString(s.Name) {
+		if s.Name != "" && !stagedName(s.Name) {
 			return fmt.Errorf("its journal names %.200q, which is no name of ours", s.Name)
 		}
 	}
 	for _, ja := range t.log.Areas[1:] {
-		if !besideName.MatchString(ja.Beside) {
+		if !besideName(ja.Beside) {
 			return fmt.Errorf("its journal names the area %.200q, which is no name of ours", ja.Beside)
 		}
 		a := &area{parent: dirKey{"", ja.Dir}}

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
+	"strings"
 
 	"github.com/aspengine/asp/apply/journal"
 	"github.com/aspengine/asp/internal/refusal"
@@ -23,9 +23,20 @@ const (
 // stagedName is the only spelling of our names in an area. Recovery without an
 // intent removes such names and no others, and a journal with another spelling
 // is not believed.
-var stagedName = regexp.MustCompile(`^[0-9a-f]{16}-[0-9a-f]{1,8}$`)
+//
+// Both spellings are checked by hand: patterns would be compiled at every start
+// of the program.
+func stagedName(s string) bool {
+	nonce, n, ok := strings.Cut(s, "-")
+	return ok && len(nonce) == 16 && hexDigits(nonce) && len(n) >= 1 && len(n) <= 8 && hexDigits(n)
+}
 
-var besideName = regexp.MustCompile(`^\.asp-tx-[0-9a-f]{32}$`)
+func besideName(s string) bool {
+	n, ok := strings.CutPrefix(s, besidePrefix)
+	return ok && len(n) == 32 && hexDigits(n)
+}
+
+func hexDigits(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
 // area is an open staging directory. dir is nil when the directory is gone
 // (recovery) or not made yet.

@@ -36,7 +36,9 @@ const (
 	kindAttention
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli is the table of CRC-32C. MakeTable keeps it, so it is made at
+// first use and not at every start of the program.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // encoder builds records in memory; one write brings them to the file.
 type encoder struct {
@@ -48,7 +50,7 @@ type encoder struct {
 func (e *encoder) header() {
 	e.buf = append(e.buf, magic...)
 	e.buf = binary.LittleEndian.AppendUint32(e.buf, Version)
-	e.crc = crc32.Checksum(e.buf[len(e.buf)-12:], castagnoli)
+	e.crc = crc32.Checksum(e.buf[len(e.buf)-12:], castagnoli())
 	e.buf = binary.LittleEndian.AppendUint32(e.buf, e.crc)
 }
 
@@ -68,9 +70,9 @@ func (e *encoder) end() {
 func recordCRC(prev uint32, rec []byte) uint32 {
 	var p [4]byte
 	binary.LittleEndian.PutUint32(p[:], prev)
-	c := crc32.Update(0, castagnoli, p[:])
-	c = crc32.Update(c, castagnoli, rec[:5])
-	return crc32.Update(c, castagnoli, rec[recordHead:])
+	c := crc32.Update(0, castagnoli(), p[:])
+	c = crc32.Update(c, castagnoli(), rec[:5])
+	return crc32.Update(c, castagnoli(), rec[recordHead:])
 }
 
 func (e *encoder) uint(n uint64) { e.buf = binary.AppendUvarint(e.buf, n) }

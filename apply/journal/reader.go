@@ -101,7 +101,7 @@ func (f *frames) header() error {
 	if err := f.full(h[:]); err != nil {
 		return err
 	}
-	f.crc = crc32.Checksum(h[:12], castagnoli)
+	f.crc = crc32.Checksum(h[:12], castagnoli())
 	if string(h[:8]) != magic || f.crc != binary.LittleEndian.Uint32(h[12:]) {
 		return errTorn
 	}
