@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -216,34 +217,39 @@ func mountBelow(points []string, dir string) string {
 
 // overlay prepares one layer over the workspace and one over each git directory
 // outside of it.
-func (c *Candidate) overlay(spec *Spec, lo *layout) error {
-	var layers []layer
+func (c *Candidate) overlay(spec *Spec, lo *layout) (err error) {
+	var layers []*layer
+	defer func() {
+		for _, l := range layers {
+			err = errors.Join(err, l.close())
+		}
+	}()
 	find := func(p string) *layer { // the innermost layer that shows p
 		var best *layer
-		for i := range layers {
-			if l := &layers[i]; within(p, l.lower.path) && (best == nil || len(l.lower.path) > len(best.lower.path)) {
+		for _, l := range layers {
+			if within(p, l.lower) && (best == nil || len(l.lower) > len(best.lower)) {
 				best = l
 			}
 		}
 		return best
 	}
+	lows := map[*layer]*live{}
 	for i, d := range []string{spec.Root, spec.CommonDir, spec.GitDir} {
 		if d == "" || i > 0 && find(d) != nil {
 			continue
 		}
 		low := lo.live
 		if i > 0 {
-			var err error
 			if low, err = openLive(d); err != nil {
 				return err
 			}
 			defer low.close()
 		}
-		l, err := newLayer(c.Scratch, fmt.Sprintf("layer%d", i), low)
+		l, err := newLayer(c.Scratch, fmt.Sprintf("layer%d", i), low, lo.umask)
 		if err != nil {
 			return err
 		}
-		layers = append(layers, l)
+		layers, lows[l] = append(layers, l), low
 		c.mounts = append(c.mounts, sandbox.Mount{Kind: sandbox.MountOverlay, Target: d, Lower: d, Upper: l.upper, Work: l.work})
 	}
 	if err := layers[0].lay(lo); err != nil {
@@ -251,17 +257,17 @@ func (c *Candidate) overlay(spec *Spec, lo *layout) error {
 	}
 	hide := func(p string, always bool) error {
 		l := find(p)
-		if l == nil || p == l.lower.path {
+		if l == nil || p == l.lower {
 			return nil
 		}
-		rel, err := filepath.Rel(l.lower.path, p)
+		rel, err := filepath.Rel(l.lower, p)
 		if err != nil {
 			return err
 		}
-		if _, err := os.Lstat(filepath.Join(l.upper, rel)); err == nil {
-			return nil // hidden already
+		if err := l.hide(rel, lo, lows[l], always); !errors.Is(err, fs.ErrExist) {
+			return err
 		}
-		return l.hide(rel, lo, always)
+		return nil // hidden already
 	}
 	for _, d := range append(gitHidden(spec), spec.Hide...) {
 		if err := hide(d, filepath.Base(d) == "asp" && !slices.Contains(spec.Hide, d)); err != nil {
@@ -273,7 +279,7 @@ func (c *Candidate) overlay(spec *Spec, lo *layout) error {
 			continue
 		}
 		l := find(d)
-		rel, err := filepath.Rel(l.lower.path, d)
+		rel, err := filepath.Rel(l.lower, d)
 		if err != nil {
 			return err
 		}
@@ -399,9 +405,12 @@ func (c *Candidate) readable(spec *Spec) error {
 			if err != nil {
 				return err
 			}
-			l, err := newLayer(c.Scratch, fmt.Sprintf("read%d", i), low)
+			l, err := newLayer(c.Scratch, fmt.Sprintf("read%d", i), low, 0)
 			low.close()
 			if err != nil {
+				return err
+			}
+			if err := l.close(); err != nil {
 				return err
 			}
 			m = sandbox.Mount{Kind: sandbox.MountOverlay, Target: r, Lower: r, Upper: l.upper, Work: l.work}

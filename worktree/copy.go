@@ -310,7 +310,11 @@ func layOver(lo *layout, tree string) error {
 		if err := removeTree(filepath.Dir(p), filepath.Base(p)); err != nil {
 			return err
 		}
-		if err := lo.put(e, p); err != nil {
+		at := target{dir: unix.AT_FDCWD, name: p}
+		if st, err := lo.live.lstat(e.Path.String()); err == nil {
+			at.now = &st
+		}
+		if err := lo.put(e, at); err != nil {
 			return err
 		}
 	}

@@ -21,15 +21,19 @@ import (
 type layout struct {
 	live   *live
 	umask  uint32
+	euid   int
+	egid   int
 	write  []snapshot.Effect // files and links to make, by path
 	remove []string          // paths that vanish: files, and directories left empty; outermost only
 	gone   map[string]bool   // every path that the plan takes away, even if it puts something else there
 	perm   func(snapshot.Path) (uint32, bool)
+	buf    []byte // of pour
+	hash   digester
 }
 
 // plan works the layout out. It reads the live tree and writes nothing.
 func plan(root *live, effects []snapshot.Effect, perm func(snapshot.Path) (uint32, bool)) (*layout, error) {
-	l := &layout{live: root, perm: perm, gone: map[string]bool{}}
+	l := &layout{live: root, perm: perm, euid: os.Geteuid(), egid: os.Getegid(), gone: map[string]bool{}}
 	var err error
 	if l.umask, err = umask(); err != nil {
 		return nil, err
@@ -153,8 +157,17 @@ func (l *layout) permOf(e snapshot.Effect, live *unix.Stat_t) uint32 {
 	return p
 }
 
-// put writes one effect at path, which must not exist, and checks its bytes.
-func (l *layout) put(e snapshot.Effect, path string) error {
+// target is where put writes.
+type target struct {
+	dir   int // descriptor that name is relative to
+	name  string
+	now   *unix.Stat_t // what the live tree has there; nil for nothing
+	plain bool         // a file made there gets the mode asked for less the umask, and our owner
+}
+
+// put writes one effect at a name that must not exist, and checks its bytes. It
+// is not for concurrent use.
+func (l *layout) put(e snapshot.Effect, at target) error {
 	r, err := e.Open()
 	if err != nil {
 		return fmt.Errorf("open after-bytes of %.200q: %w", e.Path, err)
@@ -168,29 +181,69 @@ func (l *layout) put(e snapshot.Effect, path string) error {
 		if snapshot.DigestOf(b) != e.Digest {
 			return fmt.Errorf("after-bytes of %.200q do not match their digest", e.Path)
 		}
-		return os.Symlink(string(b), path)
+		if err := unix.Symlinkat(string(b), at.dir, at.name); err != nil {
+			return &fs.PathError{Op: "make link", Path: e.Path.String(), Err: err}
+		}
+		return nil
 	}
-	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if at.now != nil && at.now.Mode&unix.S_IFMT != unix.S_IFREG {
+		at.now = nil
+	}
+	perm := l.permOf(e, at.now)
+	plain := at.plain && perm&(l.umask|0o7000) == 0
+	uid, gid, owned := 0, 0, at.now != nil && l.euid == 0 // only root may give files away
+	if owned {
+		uid, gid = int(at.now.Uid), int(at.now.Gid)
+		plain = plain && uid == 0 && gid == l.egid
+	}
+	mode := perm
+	if !plain {
+		mode = 0o600
+	}
+	fd, err := unix.Openat(at.dir, at.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	if err != nil {
-		return &fs.PathError{Op: "create", Path: path, Err: err}
+		return &fs.PathError{Op: "create", Path: e.Path.String(), Err: err}
 	}
-	f := os.NewFile(uintptr(fd), path)
-	d := newDigester()
-	_, err = io.Copy(io.MultiWriter(f, d), r)
-	if err == nil && d.digest() != e.Digest {
-		err = fmt.Errorf("after-bytes of %.200q do not match their digest", e.Path)
+	err = l.pour(e, r, fd)
+	if err == nil && owned && !plain {
+		_ = unix.Fchown(fd, uid, gid)
 	}
-	if err == nil {
-		var now *unix.Stat_t
-		if st, e := l.live.lstat(e.Path.String()); e == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
-			now = &st
+	if err == nil && !plain {
+		err = unix.Fchmod(fd, perm) // after chown, which clears set-id bits
+	}
+	return errors.Join(err, unix.Close(fd))
+}
+
+// pour copies r to fd and holds it against the effect's digest.
+func (l *layout) pour(e snapshot.Effect, r io.Reader, fd int) error {
+	if l.buf == nil {
+		l.buf, l.hash = make([]byte, 64<<10), newDigester()
+	}
+	l.hash.Reset()
+	for {
+		n, err := r.Read(l.buf)
+		l.hash.Write(l.buf[:n])
+		for b := l.buf[:n]; len(b) > 0; {
+			k, err := unix.Write(fd, b)
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("write after-bytes of %.200q: %w", e.Path, err)
+			}
+			b = b[k:]
 		}
-		if now != nil && os.Geteuid() == 0 && (now.Uid != 0 || now.Gid != 0) {
-			_ = f.Chown(int(now.Uid), int(now.Gid)) // only root may
+		if err == io.EOF {
+			break
 		}
-		err = unix.Fchmod(fd, l.permOf(e, now)) // after chown, which clears set-id bits
+		if err != nil {
+			return fmt.Errorf("read after-bytes of %.200q: %w", e.Path, err)
+		}
 	}
-	return errors.Join(err, f.Close())
+	if l.hash.digest() != e.Digest {
+		return fmt.Errorf("after-bytes of %.200q do not match their digest", e.Path)
+	}
+	return nil
 }
 
 // live is a live directory held open for looking at names in it.
