@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -247,7 +248,11 @@ func TestPowerCutInRecovery(t *testing.T) {
 	if testing.Short() {
 		step = 7
 	}
+	exchanged := false
 	for n := 1; ; n += step {
+		if exchanged {
+			step = 1
+		}
 		for m := 1; ; m++ {
 			w := newWorld(t, s.before)
 			ff := faultfs.New(w.fs, faultfs.AtMutation(n, faultfs.Fault{Death: faultfs.DiesAfter}))
@@ -255,6 +260,7 @@ func TestPowerCutInRecovery(t *testing.T) {
 			if !ff.Dead() {
 				return
 			}
+			exchanged = exchanged || slices.ContainsFunc(ff.Events(), func(e faultfs.Event) bool { return e.Op == faultfs.Exchange })
 			w.fs.Kill()
 			rf := faultfs.New(w.fs, faultfs.AtMutation(m, faultfs.Fault{Death: faultfs.DiesAfter}))
 			_, _ = exchange.Recover(context.Background(), env(rf), func(context.Context, commit.Recovered) error { stored++; return nil })
@@ -266,7 +272,9 @@ func TestPowerCutInRecovery(t *testing.T) {
 				must = "new"
 			}
 			for _, mode := range memfs.Modes() {
-				recovered(t, crash(t, w, mode, uint64(n), uint64(m)), s, must, stored, "killed at", n, "cut in recovery at", m, last(rf), mode)
+				for seed := range uint64(seeds(mode)) {
+					recovered(t, crash(t, w, mode, uint64(n*1000+m), seed), s, must, stored, "killed at", n, "cut in recovery at", m, last(rf), mode)
+				}
 			}
 			if m%3 == 0 {
 				w.fs.Kill()

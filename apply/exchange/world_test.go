@@ -203,8 +203,15 @@ func beside(t testing.TB, f vfs.FS) tree {
 	}
 	out := tree{}
 	for _, e := range names {
-		if e.Name != "ws" && e.Name != "neighbour" {
-			out[e.Name] = "d"
+		st, err := d.Lstat(e.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Name == "ws" || e.Name == "neighbour" {
+			continue
+		}
+		out[e.Name] = "d"
+		if st.Kind == vfs.KindDir {
 			maps.Copy(out, listing(t, f, top+"/"+e.Name))
 		}
 	}
