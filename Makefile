@@ -39,13 +39,11 @@ race:
 
 check: lint race
 
-# go test takes one fuzz target of one package at a time; the targets are found
-# in the test binaries themselves.
+# go test takes one fuzz target of one package at a time.
 fuzz:
-	@$(INDIR) set -o pipefail; for p in $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); do \
-	  for f in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz); do \
-	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
-	  done; \
+	@$(INDIR) grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file func; do \
+	  dir=$$(dirname "$$file"); f=$${func#func }; echo "$$dir $$f"; \
+	  $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null || exit 1; \
 	done
 
 crash:
