@@ -203,6 +203,7 @@ func (e *env) answer(a *apply.Answer, err error, asJSON bool) error {
 		return err
 	}
 	if asJSON {
+		e.notes(a) // on stderr; what is left for a person to see has no member of its own
 		return e.answerJSON(a)
 	}
 	if a.DryRun != nil {
