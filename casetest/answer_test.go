@@ -86,6 +86,7 @@ func (r *result) refusedAny(codes []string, paths ...string) *result {
 		r.t.Fatalf("want refused (%s): %s", strings.Join(codes, " or "), r)
 	}
 	r.valid("outer-host.schema.json#/$defs/applyProposalResult")
+	r.t.Logf("refused: %s", r.str("refusal", "detail"))
 	got, _, _ := strings.Cut(r.str("refusal", "detail"), ":")
 	if !slices.Contains(codes, got) {
 		r.t.Fatalf("code %q, want %s: %s", got, strings.Join(codes, " or "), r)
