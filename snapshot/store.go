@@ -103,7 +103,13 @@ type PackWriter struct {
 	have     map[Digest]bool
 	finished bool
 	err      error
+	out      []byte // written and not yet given to the file; off counts it
+	in       []byte // what Add reads into
 }
+
+// chunk is how many bytes a PackWriter gathers before it writes: most blobs are
+// small, and there are two for every changed file.
+const chunk = 256 << 10
 
 // Begin starts the pack of the transaction txid, which must have none yet
 // (else an error for which errors.Is(err, fs.ErrExist) holds). A half-written
@@ -131,14 +137,24 @@ func (s *Store) Begin(txid string) (*PackWriter, error) {
 
 func (w *PackWriter) write(b []byte) error {
 	if w.err == nil {
-		var n int
-		n, w.err = w.f.Write(b)
-		w.off += int64(n)
+		w.out = append(w.out, b...)
+		w.off += int64(len(b))
+		if len(w.out) >= chunk {
+			w.flush()
+		}
 	}
 	if w.err != nil {
 		return fmt.Errorf("write pack %q: %w", w.id, w.err)
 	}
 	return nil
+}
+
+// flush gives the gathered bytes to the file.
+func (w *PackWriter) flush() {
+	if w.err == nil && len(w.out) > 0 {
+		_, w.err = w.f.Write(w.out)
+		w.out = w.out[:0]
+	}
 }
 
 // Add appends the blob d of size bytes, read from r to its end. A blob that is
@@ -152,16 +168,18 @@ func (w *PackWriter) Add(d Digest, size int64, r io.Reader) error {
 		return nil
 	}
 	h, start := sha256.New(), w.off
-	buf := make([]byte, min(max(size, 512), 256<<10))
+	if n := int(min(max(size, 512), chunk)); len(w.in) < n {
+		w.in = make([]byte, max(n, 32<<10))
+	}
 	for {
-		n, err := r.Read(buf)
+		n, err := r.Read(w.in)
 		if n > 0 {
-			h.Write(buf[:n])
+			h.Write(w.in[:n])
 			if w.off+int64(n)-start > size {
 				w.err = fmt.Errorf("blob %s is longer than %d bytes", d, size)
 				return w.write(nil)
 			}
-			if err := w.write(buf[:n]); err != nil {
+			if err := w.write(w.in[:n]); err != nil {
 				return err
 			}
 		}
@@ -198,6 +216,9 @@ func (w *PackWriter) Finish() error {
 	b = append(append(b, sum[:]...), packMagic...)
 	if err := w.write(b); err != nil {
 		return err
+	}
+	if w.flush(); w.err != nil {
+		return w.write(nil)
 	}
 	if err := w.s.dir.Rename(w.id+partExt, w.s.dir, w.id+packExt, vfs.NoReplace); err != nil {
 		w.err = err
