@@ -27,7 +27,9 @@ says which guarantee was earned on this file system in this run.
 
 Command checks are configured in config.json of the state directory ($ASP_HOME,
 default ~/.local/state/asp):
-  {"checks": {"vet": {"argv": ["go", "vet", "./..."], "callSites": ["interactive"]}}}
+  {"checks": {"vet": {"argv": ["go", "vet", "./..."], "callSites": ["gate"]}}}
+A check runs by itself at the call-sites it lists (all, if it lists none), and where
+--check names it. One that is neither "required" nor named informs and blocks nothing.
 
 examples:
   asp apply --patch fix.diff --dry-run

@@ -117,11 +117,12 @@ func clean(s string) string {
 }
 
 // wrap breaks text at spaces so that lines of the given width start with indent.
+// Quoted parts are shown as they are, with every space, and never broken.
 func wrap(s, indent string, width int) string {
 	room := max(width-len(indent), 40)
 	var b strings.Builder
 	n := 0
-	for _, w := range strings.Fields(s) {
+	for _, w := range words(s) {
 		if n > 0 && n+1+len(w) > room {
 			b.WriteString("\n" + indent)
 			n = 0
@@ -134,4 +135,27 @@ func wrap(s, indent string, width int) string {
 		n += len(w)
 	}
 	return b.String()
+}
+
+// words splits at spaces outside double quotes; a backslash escapes inside them.
+func words(s string) []string {
+	var out []string
+	start, quoted := 0, false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '\\' && quoted:
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == ' ' && !quoted:
+			if i > start {
+				out = append(out, s[start:i])
+			}
+			start = i + 1
+		}
+	}
+	if start < len(s) {
+		out = append(out, s[start:])
+	}
+	return out
 }
