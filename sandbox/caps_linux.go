@@ -39,10 +39,11 @@ func Probe(ctx context.Context, dirs ProbeDirs) Caps {
 }
 
 func probeWith(ctx context.Context, dirs ProbeDirs, net bool) (Caps, error) {
-	h, err := spawn(true, net, streams{limit: defaultOutput})
+	h, err := spawn(true, net, Stdio{})
 	if err != nil {
 		return Caps{}, err
 	}
+	h.listen(defaultOutput)
 	stop := context.AfterFunc(ctx, h.kill)
 	defer stop()
 	defer h.finish()

@@ -66,6 +66,11 @@ func childMain() int {
 		_ = tell(c.out, &report{Stage: stageCaps, Caps: &caps})
 		return childDone
 	}
+	if c.order.Spec.MergeOutput {
+		if err := unix.Dup3(1, 2, 0); err != nil {
+			return c.refuse(fail(err, "merge output"))
+		}
+	}
 	if err := c.setup(); err != nil {
 		return c.refuse(err)
 	}

@@ -63,13 +63,18 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	}
 	netOff := namespaces && !s.Network && caps.NetNS.Answer == Yes
 	s.Network = !netOff
-	h, err := spawn(namespaces, netOff, streams{stdio, s.MergeOutput, s.Limits.Output})
+	h, err := s.Spare.take(namespaces, netOff, stdio)
+	if h == nil && err == nil {
+		h, err = spawn(namespaces, netOff, stdio)
+	}
 	if err != nil {
 		if namespaces {
 			return nil, &UnsupportedError{s.Require, "namespaces could not be made", err}
 		}
 		return nil, fmt.Errorf("start sandbox: %w", err)
 	}
+	h.listen(s.Limits.Output)
+	s.Spare = nil
 	p := &Process{half: h, spec: s, started: time.Now(), running: make(chan struct{}), done: make(chan struct{})}
 	p.watching.Add(1)
 	go p.watch(ctx)
@@ -253,20 +258,13 @@ type half struct {
 
 type capture struct {
 	r    *os.File
-	buf  *bounded
+	buf  *bounded // nil until somebody listens
 	done chan struct{}
 	eof  bool
 }
 
-// streams says where the child half's output goes.
-type streams struct {
-	Stdio
-	merge bool
-	limit int
-}
-
-// spawn starts the child half.
-func spawn(namespaces, netOff bool, io streams) (_ *half, err error) {
+// spawn starts the child half. Nothing is read of its output before listen.
+func spawn(namespaces, netOff bool, io Stdio) (_ *half, err error) {
 	var ours, theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -296,16 +294,14 @@ func spawn(namespaces, netOff bool, io streams) (_ *half, err error) {
 	reportR, reportW := pipe(false)
 	capturing := func(slot int) *os.File {
 		r, w := pipe(false)
-		h.captures[slot] = &capture{r: r, buf: newBounded(io.limit), done: make(chan struct{})}
+		h.captures[slot] = &capture{r: r, done: make(chan struct{})}
 		return w
 	}
 	stdin, stdout, stderr := io.In, io.Out, io.Err
 	if stdout == nil {
 		stdout = capturing(0)
 	}
-	if io.merge {
-		stderr = stdout
-	} else if stderr == nil {
+	if stderr == nil {
 		stderr = capturing(1)
 	}
 	if err != nil {
@@ -328,12 +324,17 @@ func spawn(namespaces, netOff bool, io streams) (_ *half, err error) {
 	if err := h.start(); err != nil {
 		return nil, err
 	}
+	return h, nil
+}
+
+// listen starts to take the output in, of each stream at most limit bytes.
+func (h *half) listen(limit int) {
 	for _, c := range h.captures {
 		if c != nil {
+			c.buf = newBounded(limit)
 			go c.drain()
 		}
 	}
-	return h, nil
 }
 
 func childAttr(namespaces, netOff bool) *syscall.SysProcAttr {

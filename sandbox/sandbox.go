@@ -167,6 +167,9 @@ type Spec struct {
 	Limits  Limits
 	// MergeOutput sends both streams to Result.Stdout, in the order written.
 	MergeOutput bool
+	// Spare is a process made ready for this launch, or nil. It only saves time:
+	// one that does not fit is left alone.
+	Spare *Spare
 }
 
 // Boundary is what one launch established.

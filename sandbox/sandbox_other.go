@@ -40,3 +40,12 @@ func Start(_ context.Context, _ Caps, s Spec, _ Stdio) (*Process, error) {
 func Run(_ context.Context, _ Caps, s Spec) (Result, error) {
 	return Result{}, &UnsupportedError{s.Require, "needs Linux", nil}
 }
+
+// Spare is none on this system.
+type Spare struct{}
+
+// NewSpare makes none on this system.
+func NewSpare(Caps) *Spare { return nil }
+
+// Close does nothing on this system.
+func (*Spare) Close() {}

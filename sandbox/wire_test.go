@@ -21,6 +21,9 @@ func fill(v reflect.Value, n *int) {
 			fill(v.Field(i), n)
 		}
 	case reflect.Pointer:
+		if v.Type() == reflect.TypeFor[*Spare]() {
+			return // stays with the parent
+		}
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(v.Elem(), n)
 	case reflect.Slice:

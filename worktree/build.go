@@ -18,9 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Build makes a candidate. It starts no process and mounts nothing: an overlay
-// is only prepared, and comes into being inside the check's namespaces. On an
-// error nothing is left behind. The caller closes the candidate.
+// Build makes a candidate. It mounts nothing: an overlay is only prepared, and
+// comes into being inside the check's namespaces, which Build starts making beside
+// its own work (sandbox.Spare). On an error nothing is left behind. The caller
+// closes the candidate.
 func Build(ctx context.Context, spec Spec) (*Candidate, error) {
 	c, err := build(ctx, spec)
 	if err != nil {
@@ -38,6 +39,12 @@ func build(ctx context.Context, spec Spec) (_ *Candidate, err error) {
 		return nil, err
 	}
 	defer root.close()
+	spare := sandbox.NewSpare(spec.Caps)
+	defer func() {
+		if err != nil {
+			spare.Close()
+		}
+	}()
 	lo, err := plan(root, spec.Effects, spec.Perm)
 	if err != nil {
 		return nil, err
@@ -46,7 +53,7 @@ func build(ctx context.Context, spec Spec) (_ *Candidate, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Candidate{Root: spec.Root, Dir: spec.Root, Method: method, Effects: slices.Clone(spec.Effects), Base: spec.Base, Caps: spec.Caps}
+	c := &Candidate{Root: spec.Root, Dir: spec.Root, Method: method, Effects: slices.Clone(spec.Effects), Base: spec.Base, Caps: spec.Caps, spare: spare}
 	if why != "" {
 		c.Notes = append(c.Notes, "copied, no overlay: "+why)
 	}

@@ -102,6 +102,7 @@ type Candidate struct {
 	hide    []string
 	protect []sandbox.Protect
 	tmp     string // visible path of the private temporary directory
+	spare   *sandbox.Spare
 	closed  bool
 }
 
@@ -124,6 +125,7 @@ func (c *Candidate) Sandbox(expose []string) sandbox.Spec {
 		Mounts:  append([]sandbox.Mount(nil), c.mounts...),
 		Hide:    append([]string(nil), c.hide...),
 		Protect: append([]sandbox.Protect(nil), c.protect...),
+		Spare:   c.spare,
 	}
 	for _, e := range expose {
 		if len(c.mounts) > 0 && c.hidden(e) && exists(e) {
