@@ -3,11 +3,13 @@ package apply
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/apply/exchange"
 	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/receipt"
 )
 
@@ -69,12 +71,9 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 	}
 	switch res.Outcome {
 	case commit.Committed:
-		// The open root is the old tree now.
-		if root, oerr := t.e.fs.OpenRoot(t.e.ws.Root()); oerr == nil {
-			_ = t.e.root.Close()
-			t.e.root = root
-		}
-		if err != nil {
+		// What is open leads to the old tree now. If that cannot be helped here, the
+		// next transaction begins with it.
+		if err = errors.Join(err, t.e.rebind()); err != nil {
 			t.answer.Notes = append(t.answer.Notes, "applied, and left for recovery to tidy: "+err.Error())
 		}
 		return false, nil
@@ -92,6 +91,36 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 		out = receipt.RolledBack
 	}
 	return t.refuseAs(ctx, res.Items, out)
+}
+
+// rebind opens the root and the git directory again where their names lead to
+// other directories than those that are open: an exchange, of this process or
+// of one that held the lock before, has put them there. The workspace lock must
+// be held.
+func (e *Engine) rebind() error {
+	again := func(path string, old vfs.Dir) (vfs.Dir, error) {
+		now, err := e.fs.OpenRoot(path)
+		if err != nil {
+			return old, fmt.Errorf("open %.200q again: %w", path, err)
+		}
+		a, err := old.Stat()
+		b, nerr := now.Stat()
+		if err = errors.Join(err, nerr); err != nil || a.SameFile(b) {
+			return old, errors.Join(err, now.Close())
+		}
+		_ = old.Close() // a directory handle loses nothing by closing
+		return now, nil
+	}
+	var err error
+	if e.root, err = again(e.ws.Root(), e.root); err != nil {
+		return err
+	}
+	for p, d := range e.gitDirs {
+		if e.gitDirs[p], err = again(p, d); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // exchanged is what an exchange established.

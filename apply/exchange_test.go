@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
 )
 
@@ -83,4 +85,38 @@ func TestExchangeInGit(t *testing.T) {
 		}
 		b.idle()
 	}
+}
+
+// TestEngineOfAnotherTree: an engine that was opened before somebody else's
+// exchange, or that made one itself, works in the tree that is there.
+func TestEngineOfAnotherTree(t *testing.T) {
+	b := newBed(t, "", twoFiles)
+	early, maker := b.open(), b.open()
+	step := 0
+	apply1 := func(e *apply.Engine, mode apply.Publish, index bool) {
+		t.Helper()
+		step++
+		b.git("add", "-A")
+		old := b.read("a.txt")
+		next := strings.Repeat("x", step) + "\n"
+		a, err := e.Apply(context.Background(), apply.Request{
+			Load: plan("p"+next, func(*apply.View) []editplan.Draft {
+				return []editplan.Draft{replace("a.txt", old, next), {Kind: editplan.Create, Path: "new" + next[:step], Content: []byte("n\n"), HasContent: true}}
+			}),
+			CallSite: wire.Interactive, Intent: wire.IntentUser, Publish: mode, Index: index,
+		})
+		if err != nil || a.Result == nil || !a.Result.Applied || len(a.Notes) > 0 {
+			t.Fatalf("step %d: %v %s %v", step, err, codes(a), a.Notes)
+		}
+		if b.read("a.txt") != next || b.read("new"+next[:step]) != "n\n" {
+			t.Fatalf("step %d: it is not in the tree", step)
+		}
+	}
+	apply1(maker, apply.Exchange, false)
+	apply1(early, apply.Journal, true)
+	apply1(maker, apply.Exchange, false)
+	apply1(maker, apply.Journal, true)
+	apply1(early, apply.Exchange, false)
+	b.git("fsck", "--strict")
+	b.idle()
 }

@@ -15,6 +15,10 @@ import (
 // recoverLocked ends what a crash left. A transaction that it completes leaves
 // the receipt and the stored result of a success.
 func (e *Engine) recoverLocked(ctx context.Context) ([]commit.Recovered, error) {
+	// Who held the lock before may have exchanged the tree.
+	if err := e.rebind(); err != nil {
+		return nil, err
+	}
 	rec, err := commit.Recover(ctx, e.env(e.extraDirs()), commit.RecoverOptions{
 		Completed: func(ctx context.Context, r commit.Recovered) error {
 			return e.keep(ctx, r.Evidence, commit.SyncFS)
@@ -114,5 +118,8 @@ func (e *Engine) locked(ctx context.Context, f func() error) error {
 		return fmt.Errorf("lock workspace: %w", err)
 	}
 	defer lk.Unlock()
+	if err := e.rebind(); err != nil {
+		return err
+	}
 	return f()
 }
