@@ -56,7 +56,9 @@ type ImageRecord struct {
 	Kind   string `json:"kind"`
 	Digest string `json:"digest"` // blob id
 	Size   int64  `json:"size"`
-	Perm   int64  `json:"perm"`
+	// Perm holds the permission bits; 0 for a file that the umask or a default ACL
+	// of its directory shaped.
+	Perm int64 `json:"perm,omitempty"`
 }
 
 // CheckRecord is what a check said, without its output.
@@ -124,6 +126,9 @@ func imageRecord(i *commit.Image) *ImageRecord {
 	r := &ImageRecord{Kind: "file", Digest: i.Digest.Blob(), Size: i.Size, Perm: int64(i.Perm)}
 	if i.Kind == vfs.KindSymlink {
 		r.Kind = "symlink"
+	}
+	if i.UmaskApplies {
+		r.Perm = 0
 	}
 	return r
 }

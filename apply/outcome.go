@@ -106,10 +106,17 @@ func (t *tx) fail(ctx context.Context, cause error, out receipt.Outcome) error {
 func (t *tx) assurance(out receipt.Outcome) wire.ApplyAssurance {
 	a := wire.ApplyAssurance{Mode: wire.Mode(t.mode().String()), TransactionGuarantee: wire.GuaranteeNone}
 	var detail []string
+	said := map[string]int{} // where a sentence stands that several checks share
 	for _, r := range t.report.Results {
-		if r.Evidence != "" {
-			detail = append(detail, r.Name+": "+r.Evidence)
+		if r.Evidence == "" {
+			continue
 		}
+		if i, ok := said[r.Evidence]; ok {
+			detail[i] = r.Name + ", " + detail[i]
+			continue
+		}
+		said[r.Evidence] = len(detail)
+		detail = append(detail, r.Name+": "+r.Evidence)
 	}
 	g := commit.GuaranteeNone
 	var why string
@@ -388,10 +395,10 @@ func (t *tx) conclude(ctx context.Context) (bool, error) {
 // collect keeps the blob store bounded. What it cannot remove now it removes
 // next time.
 func (e *Engine) collect() {
-	pins := map[string]bool(nil)
+	var pins map[string]bool // read only if something has to go
 	_, _ = e.packs.GC(func(txid string) bool {
 		if pins == nil {
-			pins = e.stagedPins()
+			pins = e.expireStaged()
 		}
 		return pins[txid]
 	})

@@ -7,8 +7,11 @@ import (
 	"io"
 
 	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/lock"
+	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
 )
 
@@ -42,7 +45,55 @@ func (e *Engine) recoverLocked(ctx context.Context) ([]commit.Recovered, error) 
 		return rec, err
 	}
 	gs, err := e.recoverGit(ctx)
-	return append(rec, gs...), err
+	if rec = append(rec, gs...); err != nil {
+		return rec, err
+	}
+	return rec, e.account(ctx, rec)
+}
+
+// account leaves a receipt for every attempt that a crash ended and recovery
+// did not complete; a completed one has its own. What is reported once is
+// written once; a crash in between loses a receipt that claims nothing.
+func (e *Engine) account(ctx context.Context, rec []commit.Recovered) error {
+	var base wire.Baseline
+	for _, r := range rec {
+		out := receipt.RolledBack
+		switch r.Outcome {
+		case commit.RolledBack:
+		case commit.NeedsAttention:
+			out = receipt.Failed
+		default:
+			continue
+		}
+		if base.Rev == "" {
+			s, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
+			if err != nil {
+				return err
+			}
+			base = e.issue(s.Baseline, e.now())
+		}
+		ev, err := canon.From(Evidence{Publish: "recovery", Transaction: r.TxID, Notes: validAll(r.Notes)})
+		if err != nil {
+			return err
+		}
+		now := e.now()
+		detail := "interrupted; recovery put everything back"
+		if out == receipt.Failed {
+			detail = "interrupted; some paths need attention, see `asp recover`"
+		}
+		d := receipt.Draft{
+			Kind: wire.ReceiptApplyAttempt, Family: wire.Edit, ProposalID: valid(r.Tag), PolicyDigest: e.pol.Digest, Baseline: base,
+			RequestDigest: RequestDigest("host/applyProposal", canon.ObjectOf(canon.Member{Key: "proposalId", Value: canon.StringOf(valid(r.Tag))})),
+			Coverage:      wire.Coverage{Required: []string{}, Enrolled: []string{}, Ran: []string{}, Degraded: []wire.Degradation{}},
+			Assurance:     wire.ApplyAssurance{Mode: wire.Advisory, TransactionGuarantee: wire.GuaranteeNone, Detail: detail},
+			Failures:      []wire.Degradation{{Source: "asp", Reason: wire.DegradeError, Detail: detail}},
+			Started:       now, Ended: now,
+		}
+		if _, err := e.receipts.Append(ctx, receipt.Entry{Receipt: receipt.New(d, e.o.Version), Outcome: out, Evidence: ev}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Recovery is what Recover found and did.

@@ -1,11 +1,15 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/editplan"
@@ -68,6 +72,9 @@ func (t *tx) stageSnapshot(ctx context.Context) (bool, error) {
 	if err := w.Sync(); err != nil {
 		return false, undo(fmt.Errorf("sync after-state: %w", err))
 	}
+	if err := t.verify(ctx); err != nil {
+		return false, undo(fmt.Errorf("read after-state back: %w", err))
+	}
 	bundle, err := t.file.Encode()
 	if err != nil {
 		return false, undo(err)
@@ -112,6 +119,8 @@ func (t *tx) stageSnapshot(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	t.e.issue(snapshot.Baseline{Rev: t.after.Rev, Dirty: t.after.Dirty}, t.started)
+	t.e.expireStaged()
+	t.e.collect()
 	return true, nil
 }
 
@@ -120,16 +129,58 @@ func (t *tx) staged() (commit.Guarantee, string) {
 	if !t.stagedOK {
 		return commit.GuaranteeNone, "nothing was staged"
 	}
-	why := "the after-state is kept as content-addressed blobs, synced, and every byte is compared with its digest again when it is published; the workspace was not touched"
+	g, where := t.e.stateFacts()
+	why := "the after-state is kept as content-addressed blobs, synced and read back, and every byte is compared with its digest again when it is published; the workspace was not touched; " + where
 	if t.refMade != "" {
 		why = "commit " + t.refMade + " was put on " + t.r.Ref + " by compare-and-swap; " + why
 	}
-	return commit.StagedSnapshot, why
+	return g, why
 }
 
 // stageForecast is what staging would earn.
 func (e *Engine) stageForecast() (commit.Guarantee, string) {
-	return commit.StagedSnapshot, "expected, not earned yet: content-addressed snapshot under the state directory"
+	g, where := e.stateFacts()
+	return g, "expected, not earned yet: content-addressed snapshot under the state directory; " + where
+}
+
+// stateFacts judges the file system that a snapshot is kept on. What makes a
+// snapshot is its content address, not the medium: a blob that a power cut tore
+// is found by its digest and never published, so a file system of this machine
+// is enough, and the sentence says what the medium does. Of a file system that
+// others can write to, or that is not known, not even that is claimed.
+func (e *Engine) stateFacts() (commit.Guarantee, string) {
+	m, err := commit.ProbeMount(e.state.Dir())
+	switch {
+	case err != nil:
+		return commit.RollbackAttempted, "the file system of the state directory could not be looked at"
+	case m.Ordered && m.Barriers:
+		return commit.StagedSnapshot, "the state directory is on " + m.Type
+	case m.Type == "ext4", m.Type == "tmpfs", m.Type == "xfs", m.Type == "btrfs":
+		return commit.StagedSnapshot, "the state directory is on " + m.Type + ", where a power cut can lose the snapshot (" + m.Why + "), which is then found and refused"
+	}
+	return commit.RollbackAttempted, "the state directory is on " + m.Type + ": " + m.Why
+}
+
+// verify reads a pack back: what is claimed to be kept is compared with its
+// digests once, where it lies.
+func (t *tx) verify(ctx context.Context) error {
+	for _, ef := range t.effects {
+		if ef.Gone {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r, _, err := t.e.packs.Get(ef.Digest)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, r)
+		if err = errors.Join(err, r.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // publishedSuffix marks a staged proposal that was published: kept for a while,
@@ -186,8 +237,16 @@ func (e *Engine) PublishStaged(ctx context.Context, id string, r Request) (*Answ
 	return a, err
 }
 
-// stagedPins lists the transactions whose packs hold staged snapshots.
-func (e *Engine) stagedPins() map[string]bool {
+// Bounds on staged proposals that nobody published. The newest always stays.
+const (
+	stagedDays = 30 // default of retention.stagedDays
+	maxStagedN = 64
+)
+
+// expireStaged forgets the staged proposals that are too old, too many, or too
+// large together, oldest first, and returns the transactions whose packs hold
+// the others. Without the caller's lock only our own proposals could go.
+func (e *Engine) expireStaged() map[string]bool {
 	pins := map[string]bool{}
 	dir, err := e.state.Sub(home.Staged)
 	if err != nil {
@@ -197,18 +256,54 @@ func (e *Engine) stagedPins() map[string]bool {
 	if err != nil {
 		return pins
 	}
+	type aged struct {
+		name  string
+		mtime int64
+	}
+	var all []aged
 	for _, x := range es {
-		if !strings.HasSuffix(x.Name, ".json") {
-			continue
-		}
-		b, err := home.ReadFile(dir, x.Name, maxStaged)
-		if err != nil {
-			continue
-		}
-		if v, err := canon.Parse(b, canon.Limits{Bytes: 2 * maxStaged, Depth: 90}); err == nil {
-			id, _ := v.Get("transaction")
-			pins[id.Str()] = true
+		if st, err := dir.Lstat(x.Name); err == nil && strings.HasSuffix(x.Name, ".json") {
+			all = append(all, aged{x.Name, st.Mtime})
 		}
 	}
+	slices.SortFunc(all, func(a, b aged) int { return cmp.Compare(b.mtime, a.mtime) })
+	sizes := map[string]int64{}
+	if packs, err := e.packs.Packs(); err == nil {
+		for _, p := range packs {
+			sizes[p.TxID] = p.Size
+		}
+	}
+	days := e.cfg.Retention.StagedDays
+	if days <= 0 {
+		days = stagedDays
+	}
+	oldest := e.now().Add(-time.Duration(days) * 24 * time.Hour).UnixNano()
+	room := e.cfg.Retention.BlobBytes
+	if room <= 0 {
+		room = 1 << 30 // as the store's own
+	}
+	for i, x := range all {
+		id := e.stagedTransaction(dir, x.name)
+		room -= sizes[id]
+		if i > 0 && (i >= maxStagedN || x.mtime < oldest || room < 0) {
+			_ = dir.Unlink(x.name) // one too many costs space, no more
+			continue
+		}
+		pins[id] = true
+	}
 	return pins
+}
+
+// stagedTransaction reads which pack a staged proposal rests on.
+func (e *Engine) stagedTransaction(dir vfs.Dir, name string) string {
+	b, err := home.ReadFile(dir, name, maxStaged)
+	if err != nil {
+		return ""
+	}
+	v, err := canon.Parse(b, canon.Limits{Bytes: 2 * maxStaged, Depth: 90})
+	if err != nil {
+		return ""
+	}
+	id, _ := v.Get("transaction")
+	return id.Str()
 }

@@ -196,6 +196,9 @@ func (t *tx) run(ctx context.Context) error {
 		{"publishing", t.publish},         // 9. journal … commit record; or stage
 		{"writing the receipt", t.conclude},
 	} {
+		if t.sealed != nil {
+			ctx = context.WithoutCancel(ctx) // it is done; a cancel comes too late
+		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -257,6 +260,11 @@ func (t *tx) load(ctx context.Context) (bool, error) {
 		return t.refuse(ctx, items)
 	}
 	t.plan = plan
+	if ws, ok := f.Proposal.Get("warnings"); ok {
+		for _, w := range ws.Elements() {
+			t.answer.Notes = append(t.answer.Notes, "plan: "+cut(w.Str()))
+		}
+	}
 	return false, nil
 }
 
@@ -333,6 +341,9 @@ func (t *tx) admit(ctx context.Context) (bool, error) {
 func (t *tx) check(ctx context.Context) (bool, error) {
 	if err := t.e.runChecks(ctx, t); err != nil {
 		return false, err
+	}
+	if err := ctx.Err(); err != nil {
+		return false, err // checks that a cancel ended say nothing about the plan
 	}
 	if len(t.report.ChangedUnderneath) > 0 {
 		var items refusal.List

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/aspengine/asp/apply"
@@ -159,6 +160,9 @@ func runApply(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	}
 	a, err := eng.Apply(ctx, r)
 	st.end()
+	if err == nil && r.Publish == apply.Exchange && a.Outcome == receipt.Applied && !a.Repeated {
+		e.ui.notef("note: the directory itself was exchanged; shells and editors that have it open are in the old one, enter it again (cd)")
+	}
 	return e.answer(a, err, asJSON)
 }
 
@@ -236,13 +240,20 @@ func (e *env) answerJSON(a *apply.Answer) error {
 	return nil
 }
 
-func (e *env) checksText(rs []checks.Result) {
+func (e *env) checksText(rs []checks.Result, v *wire.Verdict) {
 	for _, r := range rs {
+		how := r.Method.String() + ", " + r.Isolation.String()
+		if r.Status == checks.Cancelled || r.Runs == 0 {
+			how = "not run"
+		}
+		if v != nil && !slices.Contains(v.Coverage.Required, r.Name) {
+			how += ", optional"
+		}
 		word := e.ui.paint(e.ui.outColor, "32", r.Status.String())
 		if r.Status != checks.Passed {
 			word = e.ui.paint(e.ui.outColor, "31", r.Status.String())
 		}
-		fmt.Fprintf(e.stdout, "check      %s: %s in %.1fs over the after-state (%s, %s)\n", clean(r.Name), word, r.Elapsed.Seconds(), r.Method, r.Isolation)
+		fmt.Fprintf(e.stdout, "check      %s: %s in %.1fs over the after-state (%s)\n", clean(r.Name), word, r.Elapsed.Seconds(), how)
 		if r.Status != checks.Passed {
 			if r.Detail != "" {
 				fmt.Fprintf(e.stdout, "           %s\n", clean(r.Detail))
@@ -258,7 +269,7 @@ func (e *env) checksText(rs []checks.Result) {
 
 func (e *env) dryRunText(a *apply.Answer) error {
 	d := a.DryRun
-	e.checksText(a.Checks)
+	e.checksText(a.Checks, d.Decision)
 	if !d.WouldApply {
 		e.refusalText(a)
 		return exitStatus(exitRefused)
@@ -270,7 +281,7 @@ func (e *env) dryRunText(a *apply.Answer) error {
 
 func (e *env) resultText(a *apply.Answer) error {
 	r := a.Result
-	e.checksText(a.Checks)
+	e.checksText(a.Checks, r.Decision)
 	if !r.Applied {
 		e.refusalText(a)
 		return exitStatus(exitRefused)

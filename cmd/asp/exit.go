@@ -53,7 +53,15 @@ func (e *env) finish(err error, asJSON bool) int {
 	if asJSON {
 		e.printError(err)
 	}
-	e.ui.errorf("%v", err)
+	var f *apply.Failure
+	switch {
+	case errors.As(err, &f) && f.Outcome == receipt.Cancelled:
+		e.ui.errorf("cancelled; nothing is changed (receipt %s)", f.Receipt)
+	case errors.As(err, &f) && f.Receipt != "":
+		e.ui.errorf("%v (receipt %s)", err, f.Receipt)
+	default:
+		e.ui.errorf("%v", err)
+	}
 	return code
 }
 

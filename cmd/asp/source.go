@@ -69,7 +69,7 @@ func (e *env) source(fs *pflag.FlagSet, eng *apply.Engine) (apply.Loader, error)
 			return f, items, nil
 		}, nil
 	case "patch":
-		return patchLoader(fs, data, limit)
+		return patchLoader(fs, eng, data, limit)
 	}
 	return editLoader(eng, data), nil
 }
@@ -91,7 +91,7 @@ func unique(f editplan.File) editplan.File {
 	return apply.Named(f, id+"-"+home.Random(4))
 }
 
-func patchLoader(fs *pflag.FlagSet, data []byte, limit int) (apply.Loader, error) {
+func patchLoader(fs *pflag.FlagSet, eng *apply.Engine, data []byte, limit int) (apply.Loader, error) {
 	var o patch.ImportOptions
 	o.Parse.Limits.Bytes = limit // what was read stops there
 	strip, _ := fs.GetInt("strip")
@@ -112,8 +112,12 @@ func patchLoader(fs *pflag.FlagSet, data []byte, limit int) (apply.Loader, error
 	o.Apply.Fuzz, o.Apply.ZeroContext = fuzz, zero
 	return func(ctx context.Context, v *apply.View, base snapshot.Baseline) (editplan.File, refusal.List, error) {
 		im, err := patch.Import(patchView{v}, data, o)
-		if err != nil || len(im.Refused) > 0 {
-			return editplan.File{}, im.Refused, err
+		if err != nil {
+			return editplan.File{}, nil, err
+		}
+		if len(im.Refused) > 0 {
+			items, err := eng.Explain(ctx, im.Refused)
+			return editplan.File{}, items, err
 		}
 		f, err := im.Plan(importSource(base, "imported from a patch"))
 		if err != nil {
@@ -164,8 +168,12 @@ func (p patchView) Look(path snapshot.Path) (patch.Entry, error) {
 func editLoader(eng *apply.Engine, data []byte) apply.Loader {
 	return func(ctx context.Context, v *apply.View, base snapshot.Baseline) (editplan.File, refusal.List, error) {
 		im, err := editplan.ImportWorkspaceEdit(data, editplan.View{Roots: eng.Roots(), Baseline: base, Reader: v}, eng.PlanLimits())
-		if err != nil || len(im.Refused) > 0 {
-			return editplan.File{}, im.Refused, err
+		if err != nil {
+			return editplan.File{}, nil, err
+		}
+		if len(im.Refused) > 0 {
+			items, err := eng.Explain(ctx, im.Refused)
+			return editplan.File{}, items, err
 		}
 		return unique(im.File), nil, nil
 	}
