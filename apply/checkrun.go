@@ -27,13 +27,18 @@ import (
 func (e *Engine) runChecks(ctx context.Context, t *tx) error {
 	var list []checks.Check
 	for _, c := range e.pol.Commands(t.r.CallSite, t.r.Checks) {
-		ck, err := command.New(c.Name, e.commandSpec(c))
+		ck, err := command.New(c.Name, e.commandSpec(c, t.r.CallSite))
 		if err != nil {
 			return err
 		}
 		list = append(list, ck)
 	}
 	if len(list) > 0 {
+		for _, k := range []string{"cpuPct", "memoryMb", "fileMb"} {
+			if e.cfg.Sandbox.Limits[k] > 0 {
+				t.answer.Notes = append(t.answer.Notes, "sandbox.limits."+k+" is not enforced here")
+			}
+		}
 		if err := e.overCandidate(ctx, t, list); err != nil {
 			return err
 		}
@@ -72,7 +77,7 @@ func (e *Engine) checkNames() []string {
 }
 
 // commandSpec is what the trusted configuration says of a command check.
-func (e *Engine) commandSpec(c policy.Command) command.Spec {
+func (e *Engine) commandSpec(c policy.Command, cs wire.CallSite) command.Spec {
 	s := command.Spec{Argv: c.Argv, Env: c.Env, Timeout: c.Timeout, Path: os.Getenv("PATH"), Require: level(e.cfg.Sandbox.Require), Pass: map[string]string{}}
 	for _, name := range e.cfg.Sandbox.Env {
 		if v, ok := os.LookupEnv(name); ok {
@@ -88,7 +93,10 @@ func (e *Engine) commandSpec(c policy.Command) command.Spec {
 	if n := e.cfg.Sandbox.Limits["fd"]; n > 0 {
 		s.Limits.Files = uint64(n)
 	}
-	if b := e.pol.Budget(wire.Interactive); b > 0 && s.Timeout == 0 {
+	if n := e.cfg.Sandbox.Limits["processes"]; n > 0 {
+		s.Limits.Processes = uint64(n)
+	}
+	if b := e.pol.Budget(cs); b > 0 && (s.Timeout == 0 || b < s.Timeout) {
 		s.Timeout = b
 	}
 	return s
@@ -119,7 +127,9 @@ func (e *Engine) overCandidate(ctx context.Context, t *tx, list []checks.Check) 
 	spec := worktree.Spec{
 		Root: e.ws.Root(), Hide: []string{e.ws.TxDir()}, Base: t.stamp.Baseline, Effects: t.effects, ScratchBase: base,
 		StateDir: e.o.Home.Path(), Home: e.o.UserHome, Read: e.cfg.Sandbox.Read, Perm: t.permOf(),
-		Caps: worktree.Probe(ctx, e.ws.Root(), base),
+		// Every launch proves its own boundary, so nothing is asked beforehand: a
+		// machine that gives less refuses the launch, and is asked then.
+		Caps: sandbox.Expected(),
 	}
 	if e.git != nil {
 		spec.GitDir, spec.CommonDir = e.git.GitDir, e.git.Common
@@ -137,19 +147,26 @@ func (e *Engine) overCandidate(ctx context.Context, t *tx, list []checks.Check) 
 	}
 	done := checks.Options{Done: func(r checks.Result) { e.o.Before("checked " + r.Name) }}
 	t.report, err = checks.Run(ctx, list, build, t.drift, done)
-	if err != nil || !overlayRefused(t.report) {
+	if err != nil || !refused(t.report, worktree.Overlay) && !refused(t.report, worktree.Copy) {
 		return err
 	}
-	// The kernel took the probe's overlay and not this one. Nothing was started;
-	// a copy costs more and shows the same tree.
-	spec.Method = worktree.Copy
+	// Nothing was started. What the machine does give decides how to go on.
+	if spec.Caps = worktree.Probe(ctx, e.ws.Root(), base); spec.Caps.CanOverlay() {
+		if !refused(t.report, worktree.Overlay) {
+			return nil
+		}
+		// The kernel took the probe's overlay and not this one; a copy costs more
+		// and shows the same tree.
+		spec.Method = worktree.Copy
+	}
 	t.report, err = checks.Run(ctx, list, build, t.drift, done)
 	return err
 }
 
-func overlayRefused(r checks.Report) bool {
+// refused tells whether a launch over a candidate of method m was refused.
+func refused(r checks.Report, m worktree.Method) bool {
 	return slices.ContainsFunc(r.Results, func(x checks.Result) bool {
-		return x.Unsupported && x.Method == worktree.Overlay && x.Status == checks.Unavailable
+		return x.Unsupported && x.Method == m && x.Status == checks.Unavailable
 	})
 }
 

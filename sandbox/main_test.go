@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -45,6 +46,12 @@ func helper(what string) int {
 		fmt.Println(caps.UserNS.Answer, caps.UserNS.Errno, caps.Namespaces())
 		_, err := sandbox.Run(ctx, caps, sandbox.Spec{Argv: []string{"true"}, Dir: "/", Require: sandbox.MediatedWrite})
 		fmt.Println(err)
+		// Who expected more is told before anything runs, whatever was required.
+		for _, spare := range []*sandbox.Spare{nil, sandbox.NewSpare(sandbox.Expected())} {
+			_, err = sandbox.Run(ctx, sandbox.Expected(), sandbox.Spec{Argv: []string{"echo", "it ran"}, Dir: "/", Require: sandbox.Advisory, Spare: spare})
+			fmt.Println("expected:", errors.Is(err, sandbox.ErrUnsupported))
+			spare.Close()
+		}
 	}
 	return 0
 }

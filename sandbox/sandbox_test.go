@@ -289,6 +289,9 @@ func TestSB01_KernelRefuses(t *testing.T) {
 	if !strings.Contains(lines[1], "user namespace: no") {
 		t.Errorf("refusal says %q", lines[1])
 	}
+	if strings.Count(lines[1], "expected: true") != 2 || strings.Contains(lines[1], "it ran") {
+		t.Errorf("launches that expected more: %q", lines[1])
+	}
 }
 
 // SB-04: nothing of the host's secrets is inside.
