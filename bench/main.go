@@ -137,7 +137,7 @@ func (c *config) prepare(ctx context.Context) error {
 	c.asp, c.empty = filepath.Join(c.mem, "asp"), filepath.Join(c.mem, "empty")
 	build := func(out, dir, pkg string) error {
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg)
-		cmd.Dir = dir
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0") // as make builds it
 		if b, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w: %s", pkg, err, b)
 		}

@@ -57,6 +57,20 @@ func race(ctx context.Context, runs int, cs ...contender) ([]float64, error) {
 
 // command runs a program and wants exit status 0. Output is thrown away.
 func command(dir string, env []string, argv ...string) func() error {
+	return metered(nil, dir, env, argv...)
+}
+
+// meter collects the processor time of a program's runs: unlike the time on the
+// wall it hardly depends on what else the machine does.
+type meter struct{ took []time.Duration }
+
+func (m *meter) median() float64 {
+	slices.Sort(m.took)
+	return ms(m.took[len(m.took)/2])
+}
+
+// metered is command with a meter, which may be nil.
+func metered(m *meter, dir string, env []string, argv ...string) func() error {
 	return func() error {
 		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Dir = dir
@@ -65,6 +79,9 @@ func command(dir string, env []string, argv ...string) func() error {
 		cmd.Stderr = &errs
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%q: %w: %.300s", argv, err, errs.String())
+		}
+		if m != nil {
+			m.took = append(m.took, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
 		}
 		return nil
 	}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/internal/vfs"
+)
+
+func testRepo(t *testing.T, files, changed int) (*repo, *change) {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	for k, v := range map[string]string{"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.DevNull, "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"} {
+		t.Setenv(k, v)
+	}
+	r, err := newRepo(t.TempDir(), files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch, err := r.change(changed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, ch
+}
+
+// The contenders must do the same work: the floor and the commit room both
+// leave exactly the after-images, and restoring leaves a clean tree.
+func TestContendersDoTheWork(t *testing.T) {
+	r, ch := testRepo(t, 60, 7)
+	if err := ch.verify(r); err == nil {
+		t.Fatal("the change is there before it was made")
+	}
+	root, err := vfs.OS{}.OpenRoot(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for name, run := range map[string]func() error{
+		"floor":     func() error { return ch.floor(root, r) },
+		"commit":    func() error { return ch.commit(context.Background(), root, r, commit.SyncFS) },
+		"git apply": func() error { return r.git("apply", ch.patch) },
+	} {
+		if err := run(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := r.restore(ch)(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := os.RemoveAll(r.aside()); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := output(r.dir, "git", "status", "--porcelain"); err != nil || len(out) > 0 {
+			t.Errorf("after %s and back: %v %s", name, err, out)
+		}
+	}
+	if err := chain(r.lstatAll, r.hashAll)(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(filepath.Join(r.dir, r.files[3])); err != nil {
+		t.Fatal(err)
+	}
+	if r.lstatAll() == nil || r.hashAll() == nil {
+		t.Error("a floor does not notice a missing file")
+	}
+}
+
+func TestReversedPatchGoesBack(t *testing.T) {
+	r, ch := testRepo(t, 30, 3)
+	b, err := os.ReadFile(ch.patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := filepath.Join(t.TempDir(), "back.patch")
+	if err := os.WriteFile(back, reversed(b), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := chain(func() error { return r.git("apply", ch.patch) }, func() error { return ch.verify(r) }, func() error { return r.git("apply", back) })(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := output(r.dir, "git", "status", "--porcelain"); err != nil || len(out) > 0 {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	rep := &report{c: &config{runs: 7}}
+	rep.add(row{What: "a", Unit: "ms", Ours: 10, Peer: 10, Floor: 4}, limit{1, "peer"}, limit{2.5, "floor"})
+	rep.add(row{What: "b", Unit: "ms", Ours: 11, Peer: 10, Floor: 4}, limit{1, "peer"}, limit{2.5, "floor"})
+	rep.add(row{What: "c", Unit: "ms", Ours: 1}, limit{1, "peer"})
+	rep.most(row{What: "d", Unit: "B", Ours: 3 << 20}, 1<<20)
+	rep.add(row{What: "e", Unit: "ms", Ours: 1})
+	want := []string{"met", "missed: 1.10 × peer; missed: 2.75 × floor", "no peer measured", "missed: 3.00 × the goal", ""}
+	for i, w := range want {
+		if rep.Rows[i].Verdict != w {
+			t.Errorf("row %s: %q, want %q", rep.Rows[i].What, rep.Rows[i].Verdict, w)
+		}
+	}
+	var out strings.Builder
+	rep.table(&out)
+	if !strings.Contains(out.String(), "1 goals met, 2 missed") || !strings.Contains(out.String(), "3.0 MiB") {
+		t.Error(out.String())
+	}
+}
