@@ -245,6 +245,40 @@ func TestMetadataStays(t *testing.T) {
 	}
 }
 
+// TestAttributesMovedMeanwhile: an attribute that somebody sets on a directory or
+// on a file of the plan, which both have a successor in the new tree, is seen.
+func TestAttributesMovedMeanwhile(t *testing.T) {
+	for _, at := range []string{"compare the tree", "exchange", "compare what was displaced"} {
+		for _, p := range []string{"sub", "f"} {
+			top := t.TempDir()
+			d := newDisk(t, top)
+			d.write("sub/x", "x\n", 0o644)
+			d.write("f", "old\n", 0o644)
+			sub, err := os.Open(d.path(p)) // by its descriptor, wherever it is
+			d.ok(err)
+			defer sub.Close()
+			if err := unix.Fsetxattr(int(sub.Fd()), "user.first", []byte("1"), 0); err != nil {
+				t.Skipf("no user attributes here: %v", err)
+			}
+			time.Sleep(20 * time.Millisecond) // a tick of the clock of the file system
+			r, err := exchange.Run(context.Background(), exchange.Env{FS: vfs.OS{}, RootPath: d.dir}, "tx1", []commit.Change{d.modify("f", "new\n")}, exchange.Options{
+				Step: func(name string) {
+					if name == at {
+						d.ok(unix.Fsetxattr(int(sub.Fd()), "user.second", []byte("2"), 0))
+					}
+				},
+			})
+			if err != nil || r.Outcome == commit.Committed || r.Items[0].Code != refusal.ChangedUnderneath || r.Items[0].Path != p {
+				t.Errorf("%s at %q: %v %v %v", p, at, r.Outcome, r.Items, err)
+			}
+			if xattr(d.path(p), "user.second") != "2" || d.read("f") != "old\n" {
+				t.Errorf("%s at %q: it is not as the other left it", p, at)
+			}
+			d.clean()
+		}
+	}
+}
+
 // chattr sets an inode flag, or skips; the function returned takes it away.
 func chattr(t *testing.T, p string, flag int) func() {
 	t.Helper()

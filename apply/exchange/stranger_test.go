@@ -125,14 +125,10 @@ func holds(s tree, want string) bool {
 // after a crash and recovery too.
 func TestStrangers(t *testing.T) {
 	s := scenarios()[0]
-	stride := 1
-	if testing.Short() {
-		stride = 5
-	}
 	for name, act := range strangers {
 		t.Run(name, func(t *testing.T) {
 			kept, refused := 0, 0
-			for n := 1; ; n += stride {
+			for n := 1; ; n++ {
 				w, g := occupied(t, s)
 				acted := false
 				ff := faultfs.New(w.fs, func(e faultfs.Event) faultfs.Fault {
