@@ -123,10 +123,10 @@ func needRoot(t testing.TB) {
 	}
 }
 
-// acl is user::rw-, group::r--, group 34:rw-, mask::rw-, other::---.
+// acl is user::rwx, group::r-x, group 34:rwx, mask::rwx, other::---.
 var acl = []byte{2, 0, 0, 0,
-	1, 0, 6, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 8, 0, 6, 0, 34, 0, 0, 0,
-	16, 0, 6, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255}
+	1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 5, 0, 255, 255, 255, 255, 8, 0, 7, 0, 34, 0, 0, 0,
+	16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255}
 
 func xattr(p, name string) string {
 	var b [256]byte
@@ -171,6 +171,7 @@ func TestMetadataStays(t *testing.T) {
 	d.ok(os.Mkdir(d.path("locked"), 0o755))
 	d.write("locked/in", "in\n", 0o400)
 	d.ok(os.Chmod(d.path("locked"), 0o555))
+	defer os.Chmod(d.path("locked"), 0o755) // so that it can be removed
 	d.ok(os.Mkdir(d.path("sticky"), 0o777))
 	d.ok(os.Chmod(d.path("sticky"), 0o777|os.ModeSticky))
 	d.ok(os.Link(d.path("run.sh"), d.path("twin")))
