@@ -30,6 +30,7 @@ test:
 
 lint:
 	@f=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$f" ] || { echo "gofmt -w $$f"; exit 1; }
+	$(GO) mod tidy -diff
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) test ./internal/archtest
