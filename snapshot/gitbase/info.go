@@ -44,11 +44,18 @@ func (r *Repo) pathInfo(ctx context.Context, virt map[string]*snapshot.Effect, p
 	t := &table{idx: x, entries: x.entries}
 	l := &lookup{e: e, src: source{t: t, objs: r.objs, virt: virt}, root: root, seen: map[string]*rules{}}
 	out := make([]snapshot.PathInfo, len(paths))
+	inner := map[string]bool{} // directories asked about: paths come in crowds
 	for i, p := range paths {
 		in := &out[i]
 		for _, up := range p.Parents() {
-			u := t.find(up.String())
-			in.InSubmodule = in.InSubmodule || u != nil && t.gitlink(u) || r.repositoryAt(root, t, up.String())
+			dir := up.String()
+			is, known := inner[dir]
+			if !known {
+				u := t.find(dir)
+				is = u != nil && t.gitlink(u) || r.repositoryAt(root, t, dir)
+				inner[dir] = is
+			}
+			in.InSubmodule = in.InSubmodule || is
 		}
 		if in.InSubmodule {
 			continue // its own repository has the say
@@ -74,7 +81,10 @@ func (r *Repo) pathInfo(ctx context.Context, virt map[string]*snapshot.Effect, p
 
 // repositoryAt tells whether an untracked directory is a repository of its own.
 func (r *Repo) repositoryAt(root scan.DirHandle, t *table, dir string) bool {
-	if _, err := root.Lstat(dir + "/" + gitDirName); err != nil || t.under(dir) {
+	if t.under(dir) {
+		return false
+	}
+	if _, err := root.Lstat(dir + "/" + gitDirName); err != nil {
 		return false
 	}
 	_, err := at(r.Places.Root + "/" + dir)
