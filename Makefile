@@ -15,7 +15,7 @@ CRASH ?= long
 # Tests make and remove very many small files, and sync them: they live in
 # memory where that is possible. The variable TESTDIR chooses another place.
 TESTDIR ?= $(shell d=$$(mktemp -d /dev/shm/asp-XXXXXX 2>/dev/null) && rmdir $$d && echo /dev/shm || echo $${TMPDIR:-/tmp})
-INDIR = d=$$(mktemp -d $(TESTDIR)/asp-test-XXXXXX) && trap 'chmod -R u+rwX '$$d' 2>/dev/null; rm -rf '$$d EXIT && export TMPDIR=$$d GOTMPDIR=$$d &&
+INDIR = d=$$(mktemp -d $(TESTDIR)/asp-test-XXXXXX) && chmod 755 $$d && trap 'chmod -R u+rwX '$$d' 2>/dev/null; rm -rf '$$d EXIT && export TMPDIR=$$d GOTMPDIR=$$d &&
 
 .PHONY: build run test check lint race bench fuzz crash clean
 # Without cgo: nothing here needs libc, and linking it doubles the start-up time.

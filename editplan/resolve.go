@@ -159,6 +159,20 @@ func (w *walk) leftIn(dir snapshot.Path) (string, error) {
 	return "", nil
 }
 
+// madeIn names a file that the plan itself put into a directory, "" if none.
+func (w *walk) madeIn(dir snapshot.Path) string {
+	if w.below[dir] == 0 {
+		return ""
+	}
+	first := ""
+	for p, s := range w.slots {
+		if name := p.String(); s.state.Kind != Absent && p.Within(dir) && (first == "" || name < first) {
+			first = name
+		}
+	}
+	return first
+}
+
 func (w *walk) refuse(op *Op, p snapshot.Path, c refusal.Code, format string, a ...any) {
 	w.out = append(w.out, refusal.New(c, p.String(), op.Index, format, a...))
 }
@@ -258,7 +272,10 @@ func (w *walk) existing(op *Op) (*slot, error) {
 		return nil, nil
 	case IsDir:
 		if op.Kind == Delete {
-			left, err := w.leftIn(p)
+			left, err := w.madeIn(p), error(nil)
+			if left == "" {
+				left, err = w.leftIn(p)
+			}
 			if err != nil {
 				return nil, err
 			}
