@@ -23,8 +23,9 @@ func (c *config) bytesRows(ctx context.Context) error {
 			return err
 		}
 		run := command(r.dir, r.env(), c.asp, "apply", "--patch", ch.patch)
-		// The first apply makes the state itself.
-		if err := chain(run, r.restore(ch))(); err != nil {
+		// The first two make the state itself: two heads of the chain of
+		// receipts, which later ones replace in turn.
+		if err := chain(run, r.restore(ch), run, r.restore(ch))(); err != nil {
 			return err
 		}
 		before, err := kept(r.home)
