@@ -35,10 +35,10 @@ func (c *config) memoryRows(ctx context.Context) error {
 		args []string
 	}{
 		{"status", []string{"status"}},
-		{"status with every file hashed anew", []string{"status"}},
+		{"status without any state yet", []string{"status"}},
 		{"apply of 100 changes", []string{"apply", "--patch", ch.patch}},
 	} {
-		if strings.Contains(m.what, "anew") {
+		if strings.Contains(m.what, "without") {
 			if err := os.RemoveAll(r.home); err != nil {
 				return err
 			}
