@@ -57,6 +57,7 @@ type Engine struct {
 	packs    *snapshot.Store
 	gitDirs  map[string]vfs.Dir // by absolute path: where the index lies
 	now      func() time.Time
+	dirty    func() (int64, error) // nil: what the host says; see commit.Env
 }
 
 // Open opens the workspace that holds o.Dir and its trusted state. Nothing in
@@ -194,7 +195,7 @@ func realDir(dir string) (string, error) {
 
 // env is the place that commit works in.
 func (e *Engine) env(extra map[string]vfs.Dir) commit.Env {
-	return commit.Env{FS: e.fs, Root: e.root, TxDir: e.ws.TxDir(), Protected: e.protected(), Extra: extra}
+	return commit.Env{FS: e.fs, Root: e.root, TxDir: e.ws.TxDir(), Protected: e.protected(), Extra: extra, Dirty: e.dirty}
 }
 
 // protected are the directories that no plan may enter, by identity.

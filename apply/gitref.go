@@ -121,6 +121,9 @@ func (t *tx) commitRef(ctx context.Context) (items refusal.List, err error) {
 	if err := t.intend(id); err != nil {
 		return nil, err
 	}
+	if err := t.e.state.Owe(t.e.receipts.Batch()); err != nil {
+		return nil, err
+	}
 	if err := t.e.receipts.Sync(home.EachFile); err != nil {
 		return nil, fmt.Errorf("sync the intent: %w", err)
 	}

@@ -315,11 +315,20 @@ func (p *RefPlan) Lock(w *ObjectWriter, fsys vfs.FS, commit string) (l *LockedRe
 	if err == nil {
 		err = w.root.Link(tmp, l.dir, l.base+".lock")
 	}
-	busy := errors.Is(err, fs.ErrExist)
+	held, busy := err == nil, errors.Is(err, fs.ErrExist)
 	if busy {
 		err = nil
 	}
-	if err = errors.Join(err, w.root.Unlink(tmp)); err != nil {
+	err = errors.Join(err, w.root.Unlink(tmp))
+	if err == nil && held {
+		// What is decided next may lie on another file system: a lock that a
+		// power cut forgets must not be what recovery looks for.
+		err = l.dir.Sync()
+	}
+	if err != nil && held {
+		err = errors.Join(err, l.unlink())
+	}
+	if err != nil {
 		return l, nil, err
 	}
 	if busy {

@@ -1,0 +1,5 @@
+package apply
+
+// SetDirty makes the engine take n for the unwritten bytes of the host, which
+// decide between the two ways to sync.
+func (e *Engine) SetDirty(n int64) { e.dirty = func() (int64, error) { return n, nil } }
