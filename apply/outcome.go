@@ -382,7 +382,7 @@ func (t *tx) conclude(ctx context.Context) (bool, error) {
 			st = &receipt.Stored{Result: t.sealed.Result}
 		}
 		t.adopt(*t.sealed, st)
-		t.e.collect()
+		t.collect()
 		return true, nil
 	}
 	e, err := t.entry(receipt.Applied)
@@ -392,9 +392,31 @@ func (t *tx) conclude(ctx context.Context) (bool, error) {
 	return true, t.store(ctx, e)
 }
 
+// lookAtOnce is the pack size, in bytes, from which the store is looked at after
+// every transaction.
+const lookAtOnce = 1 << 20
+
 // collect keeps the blob store bounded. What it cannot remove now it removes
 // next time.
-func (e *Engine) collect() {
+func (t *tx) collect() {
+	e := t.e
+	// Looking at every pack costs more than a small change does. A few packs over
+	// the bound, and none of them large, go with the next look.
+	dir, err := e.state.Sub(home.Packs)
+	if err != nil {
+		return
+	}
+	es, err := dir.List()
+	if err != nil {
+		return
+	}
+	last := vfs.Stat{Size: lookAtOnce}
+	if st, err := dir.Lstat(t.txid + ".pack"); err == nil || errors.Is(err, fs.ErrNotExist) {
+		last = st
+	}
+	if len(es)%8 != 0 && last.Size < lookAtOnce {
+		return
+	}
 	var pins map[string]bool // read only if something has to go
 	_, _ = e.packs.GC(func(txid string) bool {
 		if pins == nil {

@@ -120,7 +120,7 @@ func (t *tx) stageSnapshot(ctx context.Context) (bool, error) {
 	}
 	t.e.issue(snapshot.Baseline{Rev: t.after.Rev, Dirty: t.after.Dirty}, t.started)
 	t.e.expireStaged()
-	t.e.collect()
+	t.collect()
 	return true, nil
 }
 
