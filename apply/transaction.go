@@ -219,6 +219,9 @@ func (t *tx) recover(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("recover an earlier transaction: %w", err)
 	}
 	t.answer.Attention, err = commit.Attention(ctx, t.e.env(t.e.extraDirs()))
+	for _, a := range t.answer.Attention {
+		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("%q needs attention since an interrupted transaction: run `asp recover`", cut(a.Path)))
+	}
 	return false, err
 }
 

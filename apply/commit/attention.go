@@ -61,6 +61,9 @@ func (t *tx) writeOpen(open []journal.Open) error {
 // describe tells people about open steps.
 func (t *tx) describe(open []journal.Open) ([]AttentionPath, error) {
 	var out []AttentionPath
+	if damaged, err := t.damaged(); err != nil || damaged {
+		return []AttentionPath{{TxID: t.id, Tag: t.log.Tag, Path: t.where(), Why: whyDamaged, Now: "directory"}}, err
+	}
 	for _, o := range open {
 		if o.Step >= len(t.log.Steps) {
 			return nil, fmt.Errorf("attention list of %.200q names a step that is not there", t.id)

@@ -89,6 +89,10 @@ func (t *tx) clean() error {
 		if err := t.dropAttention(own); err != nil {
 			return err
 		}
+		// Before the journal: without a journal the mark must say nothing.
+		if err := own.Unlink(swappingName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		if err := own.Unlink(journalName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -187,6 +187,15 @@ func recoverOne(ctx context.Context, env Env, id string, o RecoverOptions) (r Re
 	case t.log.Ready:
 		return t.takeBack(r)
 	}
+	if has {
+		damaged, err := t.damaged()
+		if err != nil {
+			return r, false, err
+		}
+		if damaged {
+			return t.giveUp(r)
+		}
+	}
 	// No intent: nothing was swapped. Without a journal either, it began before
 	// it had written anything down, or it was over and nearly removed; there is
 	// nothing to tell of it.
@@ -196,6 +205,33 @@ func recoverOne(ctx context.Context, env Env, id string, o RecoverOptions) (r Re
 	}
 	return r, has, t.cleanRest()
 }
+
+// damaged tells that swaps began although the journal that was durable by then
+// cannot be read.
+func (t *tx) damaged() (bool, error) {
+	if !t.loaded || t.log.Ready || t.log.Committed {
+		return false, nil
+	}
+	_, err := t.areas[0].dir.Lstat(swappingName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// giveUp leaves a transaction whose journal is damaged to a person, with
+// everything that lies in its areas. Which file is whose cannot be told any
+// more, so nothing is touched, now or later.
+func (t *tx) giveUp(r Recovered) (Recovered, bool, error) {
+	r.Outcome, r.Paths = NeedsAttention, []string{t.where()}
+	t.notes = append(t.notes, whyDamaged)
+	return r, true, t.writeOpen([]journal.Open{{Why: whyDamaged}})
+}
+
+const whyDamaged = "the journal of an interrupted transaction is damaged; files from before it may lie in this directory. Compare them with the workspace, take back what is missing, then remove the directory by hand"
+
+// where is the absolute path of the transaction's own area.
+func (t *tx) where() string { return filepath.Join(t.env.TxDir, t.id) }
 
 func (t *tx) cleanRest() error {
 	t.log.Steps = nil

@@ -24,6 +24,9 @@ func resolve(ctx context.Context, env Env, path string, k Keep, save func(PreIma
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if strings.HasPrefix(path, env.TxDir+"/") {
+		return fmt.Errorf("%s: only its directory is left of that transaction; compare what lies there with the workspace and remove it by hand", path)
+	}
 	err := atPath(env, path, func(t *tx, open []journal.Open, at int) error {
 		t.facts.Style = SyncEach
 		i := open[at].Step

@@ -17,7 +17,12 @@ import (
 const (
 	journalName     = "journal"
 	attentionPrefix = "attention-"
-	besidePrefix    = ".asp-tx-"
+	// swappingName is made when the intent is durable and before the first swap.
+	// A journal without a readable intent means that nothing was swapped only
+	// where this name is missing; with it, the journal is damaged, and what lies
+	// in the areas may be the only copy of a user's file.
+	swappingName = "swapping"
+	besidePrefix = ".asp-tx-"
 )
 
 // stagedName is the only spelling of our names in an area. Recovery without an
@@ -198,6 +203,13 @@ func (t *tx) run(ctx context.Context, changes []Change) (r Result, err error) {
 		return Result{Outcome: Refused, Items: items}, err
 	}
 	// 7. Swap. From here a cancel, an error and a refusal all mean undo.
+	if err := t.markSwapping(); err != nil {
+		err = wrap("begin the swap", err)
+		if cerr := t.clean(); cerr != nil {
+			err = errors.Join(err, fmt.Errorf("clean up: %w", cerr))
+		}
+		return Result{Outcome: Refused}, err
+	}
 	items, err = t.swapAll(ctx)
 	if err == nil && len(items) == 0 {
 		// 8. The names.
@@ -217,6 +229,18 @@ func (t *tx) run(ctx context.Context, changes []Change) (r Result, err error) {
 	}
 	// 10. What follows from it.
 	return t.finish(context.WithoutCancel(ctx), evidence)
+}
+
+// markSwapping leaves the mark that tells a damaged journal from one that was
+// never finished. It is ordered behind the barrier of the intent by being made
+// after it, and needs no barrier of its own: without it, and with a whole
+// journal, recovery does what the journal says.
+func (t *tx) markSwapping() error {
+	f, err := t.areas[0].dir.Create(swappingName, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // runEmpty commits a plan without any effect; there is nothing to journal.
