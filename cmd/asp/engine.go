@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
 	"github.com/aspengine/asp/apply"
+	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/snapshot/gitbase"
+	"github.com/aspengine/asp/snapshot/gitbase/gitconfig"
 	"github.com/spf13/pflag"
 )
 
@@ -26,18 +30,21 @@ func (e *env) open(ctx context.Context, fs *pflag.FlagSet, step func(string)) (*
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(e.dir, dir)
 	}
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return nil, nil, &placeError{fmt.Errorf("--repo %.200q is no directory that can be opened", dir)}
+	}
 	path, err := home.Resolve(e.getenv)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, &trustError{err}
 	}
 	h, err := home.Open(vfs.OS{}, path)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, &trustError{err}
 	}
 	eng, err := apply.Open(ctx, apply.Options{Dir: dir, Home: h, Version: Version, Now: e.now, Step: step, UserHome: e.getenv("HOME")})
 	if err != nil {
 		h.Close()
-		return nil, nil, err
+		return nil, nil, classify(err)
 	}
 	return eng, func() {
 		if err := eng.Close(); err != nil {
@@ -47,10 +54,28 @@ func (e *env) open(ctx context.Context, fs *pflag.FlagSet, step func(string)) (*
 	}, nil
 }
 
+// classify says whose fault it is that a workspace cannot be opened.
+func classify(err error) error {
+	var pe *policy.Error
+	var ue *gitbase.UnsupportedError
+	switch {
+	case errors.As(err, &pe), errors.Is(err, home.ErrUntrusted), errors.Is(err, home.ErrInside):
+		return &trustError{err}
+	case errors.As(err, &ue):
+		return err
+	case errors.Is(err, gitbase.ErrNoWorkTree), errors.Is(err, gitbase.ErrGitFile), errors.Is(err, gitconfig.ErrSyntax), errors.Is(err, gitconfig.ErrLimit):
+		return &placeError{err}
+	}
+	return err
+}
+
 // read reads a file named on the command line; "-" is stdin. It stops one byte
 // over the limit, which is enough for whoever decodes it to refuse it.
 func (e *env) read(name string, limit int) ([]byte, error) {
 	r := e.stdin
+	if name == "" {
+		return nil, usagef("the name of the plan is empty; name a file, or - for stdin")
+	}
 	if name != "-" {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(e.dir, name)
@@ -60,6 +85,9 @@ func (e *env) read(name string, limit int) ([]byte, error) {
 			return nil, usageError{err.Error()}
 		}
 		defer f.Close()
+		if fi, err := f.Stat(); err == nil && fi.IsDir() {
+			return nil, usagef("%.200q is a directory; name a file", name)
+		}
 		r = f
 	}
 	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))

@@ -34,6 +34,18 @@ type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
+// trustError is a state directory or configuration that cannot be relied on;
+// placeError a --repo that is no workspace.
+type (
+	trustError struct{ err error }
+	placeError struct{ err error }
+)
+
+func (t *trustError) Error() string { return t.err.Error() }
+func (t *trustError) Unwrap() error { return t.err }
+func (p *placeError) Error() string { return p.err.Error() }
+func (p *placeError) Unwrap() error { return p.err }
+
 // finish turns what a command returned into an exit status; with asJSON, the
 // statuses 2 and 3 print the error object of the contract on stdout.
 func (e *env) finish(err error, asJSON bool) int {
@@ -73,14 +85,27 @@ func wireError(err error) wire.Error {
 		c *apply.UnknownCheckError
 		f *apply.Failure
 		g *gitbase.UnsupportedError
+
+		trust *trustError
+		place *placeError
 	)
 	detail := ""
+	var w *wire.Error
+	if errors.As(err, &w) {
+		return *w
+	}
 	if errors.As(err, &f) && f.Receipt != "" {
 		detail = "receipt " + f.Receipt
 	}
 	msg := strings.ToValidUTF8(err.Error(), "\uFFFD")
 	switch {
 	case errors.As(err, &u), errors.As(err, &c):
+		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
+	case errors.As(err, &trust):
+		// What the trusted side got wrong is nothing that a retry or an open gate
+		// could answer.
+		return *wire.NewError(wire.CodeNotReady, wire.FailPolicy, msg, detail)
+	case errors.As(err, &place):
 		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
 	case errors.Is(err, receipt.ErrNoReceipt), errors.Is(err, commit.ErrNoAttention):
 		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/aspengine/asp/sandbox"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 )
 
 // Version is what `asp --version` prints and receipts name.
@@ -81,9 +82,36 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "asp: cannot tell the working directory: %v\n", err)
 		return exitError
 	}
-	e := &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, dir: wd, now: time.Now}
+	if mask := unix.Umask(0); mask&0o700 != 0 {
+		unix.Umask(mask)
+		fmt.Fprintf(os.Stderr, "asp: the umask %04o takes rights from the owner of new files; use one like 0022 or 0077\n", mask)
+		return exitUsage
+	} else {
+		unix.Umask(mask) // there is no call that only asks
+	}
+	out := &answerWriter{w: os.Stdout}
+	e := &env{stdin: os.Stdin, stdout: out, stderr: os.Stderr, getenv: os.Getenv, dir: wd, now: time.Now}
 	e.ui = newUI(os.Stderr, os.Stdout, os.Getenv)
-	return dispatch(ctx, e, args)
+	code := dispatch(ctx, e, args)
+	if out.err != nil && code == exitOK {
+		e.ui.errorf("done, but the answer could not be written: %v", out.err)
+		return exitError
+	}
+	return code
+}
+
+// answerWriter remembers that a part of the answer was lost.
+type answerWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (a *answerWriter) Write(p []byte) (int, error) {
+	n, err := a.w.Write(p)
+	if err != nil && a.err == nil {
+		a.err = err
+	}
+	return n, err
 }
 
 // dispatch runs one command line and returns its exit status.

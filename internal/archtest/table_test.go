@@ -55,8 +55,8 @@ var rooms = []room{
 	{"apply", []string{"apply/commit", "apply/exchange", "checks", "checks/command", "checks/policy", "editplan", "editplan/merge", "editplan/patch",
 		"internal/canon", "internal/home", "internal/lock", "internal/refusal", "internal/vfs", "preconditions", "receipt", "sandbox",
 		"seam/wire", "snapshot", "snapshot/gitbase", "worktree"}, "leads one plan through all stages"},
-	{"cmd/asp", []string{"apply", "apply/commit", "checks", "editplan", "editplan/patch", "internal/canon", "internal/home", "internal/refusal",
-		"internal/vfs", "preconditions", "receipt", "sandbox", "seam/wire", "snapshot", "snapshot/gitbase"}, "reads flags, calls apply, prints the answer"},
+	{"cmd/asp", []string{"apply", "apply/commit", "checks", "checks/policy", "editplan", "editplan/patch", "internal/canon", "internal/home", "internal/refusal",
+		"internal/vfs", "preconditions", "receipt", "sandbox", "seam/wire", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig"}, "reads flags, calls apply, prints the answer; tells whose fault an error is"},
 
 	{"fixtures/demo", nil, "uses the binary alone"},
 	{"fixtures/demo/run", []string{"fixtures/demo"}, "shows the example"},

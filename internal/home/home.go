@@ -42,6 +42,10 @@ const (
 // others can write to it, or it belongs to somebody else.
 var ErrUntrusted = errors.New("not a trusted state directory")
 
+// ErrInside is the cause when one of state directory and workspace lies in the
+// other.
+var ErrInside = errors.New("state and workspace are not apart")
+
 // Resolve names the state directory by the environment: ASP_HOME, else
 // XDG_STATE_HOME/asp, else HOME/.local/state/asp. It touches nothing. A path
 // that is not absolute is refused: it would mean another directory in every
@@ -200,7 +204,7 @@ func (h *Home) CheckOutside(root string) error {
 	}
 	in, err := inside(h.path, ws)
 	if err == nil && in {
-		return fmt.Errorf("state directory %.200q lies in the workspace %.200q: set ASP_HOME to a directory outside", h.path, root)
+		return fmt.Errorf("%w: state directory %.200q lies in the workspace %.200q: set ASP_HOME to a directory outside", ErrInside, h.path, root)
 	}
 	if err == nil {
 		if real, err := filepath.EvalSymlinks(root); err == nil {
@@ -209,7 +213,7 @@ func (h *Home) CheckOutside(root string) error {
 		in, err = inside(root, own)
 	}
 	if err == nil && in {
-		return fmt.Errorf("workspace %.200q lies in the state directory %.200q", root, h.path)
+		return fmt.Errorf("%w: workspace %.200q lies in the state directory %.200q", ErrInside, root, h.path)
 	}
 	if err != nil {
 		return fmt.Errorf("compare state directory and workspace: %w", err)

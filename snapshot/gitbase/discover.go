@@ -173,7 +173,7 @@ func readSmall(path string, limit int64) ([]byte, error) {
 	if !fi.Mode().IsRegular() || fi.Size() > limit {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("no regular file of at most %d bytes", limit)}
 	}
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -83,7 +82,7 @@ const maxIndex = 1 << 30
 // readIndex reads the index at path. A missing index is an empty one.
 func readIndex(path string) (*index, error) {
 	x := &index{tree: cacheTree{entryCount: -1}}
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return x, nil
 	}

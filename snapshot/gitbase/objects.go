@@ -179,7 +179,7 @@ func (o *objects) locate(id oid, f func(typ string, size int64, r io.Reader) err
 	}
 	hx := id.String()
 	for _, d := range o.dirs {
-		file, err := os.Open(filepath.Join(d, hx[:2], hx[2:]))
+		file, err := openRegular(filepath.Join(d, hx[:2], hx[2:]))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

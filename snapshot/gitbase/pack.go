@@ -50,7 +50,7 @@ var errPack = errors.New("damaged or unknown pack")
 func openPack(name string) (*pack, error) {
 	p := &pack{name: name, recent: map[int64][]byte{}}
 	var err error
-	if p.idx, err = os.Open(name + ".idx"); err != nil {
+	if p.idx, err = openRegular(name + ".idx"); err != nil {
 		return nil, err
 	}
 	var head [8]byte
@@ -66,7 +66,7 @@ func openPack(name string) (*pack, error) {
 		p.n, err = p.fanout(255)
 	}
 	if err == nil {
-		p.data, err = os.Open(name + ".pack")
+		p.data, err = openRegular(name + ".pack")
 	}
 	if err != nil {
 		p.close()
