@@ -195,17 +195,14 @@ func publishModes() map[string]apply.Publish {
 	return map[string]apply.Publish{"journal": apply.Journal, "exchange": apply.Exchange, "stage": apply.Stage}
 }
 
-// sweep runs try for every third operation until there are no more, each on a
-// bed of its own; with -short for every thirteenth. Where it begins depends on
+// sweep runs try for every fifth operation, or as stride says, until there are no
+// more, each on a bed of its own. Where it begins depends on
 // the name of the test.
 func sweep(t *testing.T, try func(b *plainBed, n int) (more bool)) {
 	t.Helper()
 	top := t.TempDir()
-	stride := 3
-	if testing.Short() {
-		stride = 13
-	}
-	for n := 1 + len(t.Name())%stride; ; n += stride {
+	step := stride(5)
+	for n := 1 + len(t.Name())%step; ; n += step {
 		dir, err := os.MkdirTemp(top, "b")
 		if err != nil {
 			t.Fatal(err)

@@ -92,7 +92,11 @@ func (t *tx) commitRef(ctx context.Context) (items refusal.List, err error) {
 		return nil, err
 	}
 	defer func() {
-		if err != nil || len(items) > 0 {
+		switch {
+		case err == nil && len(items) == 0:
+		case w.locked != nil: // what failed came after it
+			t.abandonRef()
+		default:
 			err = errors.Join(err, t.e.dropIntent())
 		}
 	}()

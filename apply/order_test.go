@@ -316,7 +316,7 @@ func TestOrderRef(t *testing.T) {
 func (w *watched) journalled(files ...string) {
 	w.t.Helper()
 	swap := w.first(w.begin, faultfs.Exchange, `^ws/[ab]\.txt$`)
-	w.safe(swap, "before the first swap", journalFile, `^ws/\.git/asp/tx-[0-9a-f]+/`)
+	w.safe(swap, "before the first swap", journalFile, `^ws/\.git/asp/tx-[0-9a-f]+/[0-9a-f]{16}-[0-9a-f]+$`)
 	receipts := w.first(swap, faultfs.Link, receiptFile)
 	record := -1 // the commit record is the last write of the journal
 	for i, e := range w.events {

@@ -95,6 +95,8 @@ type crashMode struct {
 	old     things
 	new     things // what the workspace holds after a success
 	index   bool
+	staged  bool   // the workspace stays as it is
+	ref     string // gets a commit
 }
 
 func crashModes() []crashMode {
@@ -105,7 +107,12 @@ func crashModes() []crashMode {
 	return []crashMode{
 		{name: "journal", args: apply(), old: crashOld, new: crashNew},
 		{name: "exchange", args: apply("--publish", "exchange"), old: crashOld, new: crashNew},
-		{name: "stage", args: apply("--stage"), old: crashOld, new: crashOld},
+		{name: "stage", args: apply("--stage"), old: crashOld, new: crashOld, staged: true},
+		{name: "ref", args: apply("--stage", "--ref", "deep/side"), old: crashOld, new: crashOld, staged: true, ref: "refs/heads/deep/side",
+			prepare: func(w *world, _ string) {
+				w.gitRun("config", "user.name", "Ann")
+				w.gitRun("config", "user.email", "ann@example.org")
+			}},
 		{name: "index", args: apply("--index"), old: crashOld, new: crashNew, index: true},
 		{name: "publish",
 			prepare: func(w *world, f string) { w.run("apply", "--plan", f, "--stage", "--json").applied() },
@@ -242,7 +249,7 @@ func (w *world) afterCrash(m crashMode, run *trace, keep *kept, args []string) {
 	}
 	w.clean()
 	w.indexAfterCrash(m, keep, isNew)
-	if m.name != "stage" {
+	if !m.staged {
 		if has := w.hasApplied(m); has != isNew {
 			t.Errorf("a receipt says applied: %v; the workspace is new: %v (recovered as %q)", has, isNew, outcome)
 		}
@@ -250,6 +257,7 @@ func (w *world) afterCrash(m crashMode, run *trace, keep *kept, args []string) {
 	if r := w.run("receipts", "verify", "--json"); r.code != 0 {
 		t.Fatalf("receipts verify: %s", r)
 	}
+	w.refAfterCrash(m, acknowledged)
 	// The caller asks again: carried out now, or answered with the first outcome.
 	before := w.list()
 	again := w.run(args...)
@@ -260,7 +268,7 @@ func (w *world) afterCrash(m crashMode, run *trace, keep *kept, args []string) {
 	if now := w.things(); !now.equal(m.new) {
 		t.Errorf("after the retry: %v", now)
 	}
-	if m.name != "stage" && isNew {
+	if !m.staged && isNew {
 		for _, d := range before.diff(w.list(), nil) {
 			t.Errorf("the retry of an applied plan wrote: %s", d)
 		}
@@ -269,6 +277,31 @@ func (w *world) afterCrash(m crashMode, run *trace, keep *kept, args []string) {
 	if r := w.run("receipts", "verify", "--json"); r.code != 0 {
 		t.Fatalf("receipts verify: %s", r)
 	}
+	w.refAfterCrash(m, true)
+}
+
+// refAfterCrash checks that the reference is there exactly when a receipt says
+// so, with the after-state in it, and that git may work on it.
+func (w *world) refAfterCrash(m crashMode, must bool) {
+	w.t.Helper()
+	if m.ref == "" {
+		return
+	}
+	staged := false
+	for _, r := range w.receipts() {
+		staged = staged || r["outcome"] == "staged"
+	}
+	there := strings.TrimSpace(w.gitRun("for-each-ref", "--format=%(refname)", m.ref)) != ""
+	if there != staged || must && !there {
+		w.t.Errorf("the reference is there: %v, a receipt says so: %v, the answer was given: %v", there, staged, must)
+	}
+	if there && w.gitRun("show", m.ref+":a") != crashNew["a"].data {
+		w.t.Error("the reference does not hold the after-state")
+	}
+	if _, err := os.Lstat(w.path(".git/" + m.ref + ".lock")); err == nil {
+		w.t.Error("the lock of the reference is left")
+	}
+	w.gitRun("fsck", "--strict")
 }
 
 // hasApplied tells whether the kept receipts say that the command succeeded.

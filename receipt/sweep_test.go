@@ -3,6 +3,7 @@ package receipt_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -111,7 +112,11 @@ func TestSweep(t *testing.T) {
 		if mode == home.WholeFS {
 			step = 7 // the two differ in the barrier alone
 		}
-		if testing.Short() {
+		long := os.Getenv("ASP_CRASH") == "long"
+		switch {
+		case long:
+			step = 1
+		case testing.Short():
 			step = 13
 		}
 		for n := 1; n <= total; n += step {
@@ -122,7 +127,7 @@ func TestSweep(t *testing.T) {
 				"dies after":  {Death: faultfs.DiesAfter},
 				"dies within": {Death: faultfs.DiesAfter, Short: 3},
 			} {
-				if cut := name == "dies after" || name == "EIO"; !cut && n%4 != 0 {
+				if cut := name == "dies after" || name == "EIO"; !cut && n%4 != 0 && !long {
 					continue
 				}
 				mem := memfs.New(memfs.Options{})
@@ -132,10 +137,16 @@ func TestSweep(t *testing.T) {
 					t.Fatalf("%s at %d of %d: nobody noticed", name, n, total)
 				}
 				cuts := map[string]*memfs.FS{}
+				seeds := 1
+				if long {
+					seeds = 8
+				}
 				for _, m := range memfs.Modes() {
-					// Dying before an operation is dying after the last one.
-					if name == "dies after" || name == "EIO" {
-						cuts[m.String()] = mem.Crash(m, memfs.Seeded(uint64(n)))
+					for seed := range seeds {
+						// Dying before an operation is dying after the last one.
+						if name == "dies after" || name == "EIO" {
+							cuts[fmt.Sprintf("%v %d", m, seed)] = mem.Crash(m, memfs.Seeded(uint64(n+seed*total)))
+						}
 					}
 				}
 				for cut, after := range cuts {

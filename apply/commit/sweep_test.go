@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 
@@ -262,6 +263,36 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
+// causes are what a system says of a device that fails, a full one, a used-up
+// quota, too many open files, and a file system that became read-only.
+var causes = []error{unix.EIO, unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.EROFS}
+
+// causeStep is how far apart the points of a cause are: the first meets every
+// operation, the others a selection, and all of them every one in the long form.
+func causeStep(i int) int {
+	switch {
+	case i == 0 || long():
+		return 1
+	case i == 1:
+		return 3
+	}
+	return 11
+}
+
+// long asks for every point of a sweep and more power cuts at each.
+func long() bool { return os.Getenv("ASP_CRASH") == "long" }
+
+// seedsOf is how many ways of a power cut are tried at one point.
+func seedsOf(m memfs.Mode) int {
+	switch {
+	case m != memfs.Random && m != memfs.Ordered:
+		return 1
+	case long():
+		return 64
+	}
+	return 4
+}
+
 // harmless are operations whose failure changes nothing that anybody was
 // promised: closing handles that were only read, and hints.
 func harmless(e faultfs.Event) bool {
@@ -271,9 +302,10 @@ func harmless(e faultfs.Event) bool {
 func TestFaultSweep(t *testing.T) {
 	for _, s := range scenarios() {
 		for _, style := range styles {
-			for _, cause := range []error{unix.EIO, unix.ENOSPC} {
+			for i, cause := range causes {
 				t.Run(fmt.Sprintf("%s/%v/%v", s.name, style, cause), func(t *testing.T) {
-					for n := 1; ; n++ {
+					step := causeStep(i)
+					for n := 1 + i%step; ; n += step {
 						w := newWorld(t, s.before)
 						ff := faultfs.New(w.fs, faultfs.At(n, faultfs.Fault{Err: cause}))
 						r, ack, err := attempt(t, w, ff, s, style)
@@ -403,11 +435,7 @@ func TestPowerCutSweep(t *testing.T) {
 						must = "new"
 					}
 					for _, m := range memfs.Modes() {
-						seeds := 1
-						if m == memfs.Random || m == memfs.Ordered {
-							seeds = 4
-						}
-						for seed := range seeds {
+						for seed := range seedsOf(m) {
 							cut := &world{t, w.fs.Crash(m, rand.New(rand.NewPCG(uint64(n), uint64(seed))).IntN)}
 							recovered(t, cut, s, must, "cut after mutation", n, last(ff).String(), m, "seed", seed)
 							if t.Failed() {

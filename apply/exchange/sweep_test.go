@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -100,11 +101,30 @@ func TestScenarios(t *testing.T) {
 
 // chosen are all scenarios, or with -short the one that has everything.
 func chosen() []scenario {
-	if testing.Short() {
+	if testing.Short() && !long() {
 		return scenarios()[:3]
 	}
 	return scenarios()
 }
+
+// causes are what a system says of a device that fails, a full one, a used-up
+// quota, too many open files, and a file system that became read-only.
+var causes = []error{unix.EIO, unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.EROFS}
+
+// causeStep is how far apart the points of a cause are: the first meets every
+// operation, the others a selection, and all of them every one in the long form.
+func causeStep(i int) int {
+	switch {
+	case i == 0 || long():
+		return 1
+	case i == 1:
+		return 3
+	}
+	return 11
+}
+
+// long asks for every point of a sweep and more power cuts at each.
+func long() bool { return os.Getenv("ASP_CRASH") == "long" }
 
 // harmless are operations whose failure changes nothing that anybody was
 // promised: closing handles that were only read.
@@ -112,9 +132,10 @@ func harmless(e faultfs.Event) bool { return e.Op == faultfs.CloseDir || e.Op ==
 
 func TestFaultSweep(t *testing.T) {
 	for _, s := range chosen() {
-		for _, cause := range []error{unix.EIO, unix.ENOSPC} {
+		for i, cause := range causes {
 			t.Run(fmt.Sprintf("%s/%v", s.name, cause), func(t *testing.T) {
-				for n := 1; ; n++ {
+				step := causeStep(i)
+				for n := 1 + i%step; ; n += step {
 					w := newWorld(t, s.before)
 					ff := faultfs.New(w.fs, faultfs.At(n, faultfs.Fault{Err: cause}))
 					r, stored, err := attempt(t, ff, s, nil)
@@ -232,10 +253,13 @@ func TestPowerCutSweep(t *testing.T) {
 }
 
 func seeds(m memfs.Mode) int {
-	if m == memfs.Random || m == memfs.Ordered {
-		return 4
+	switch {
+	case m != memfs.Random && m != memfs.Ordered:
+		return 1
+	case long():
+		return 32
 	}
-	return 1
+	return 4
 }
 
 // TestPowerCutInRecovery: the process is killed at each mutation, recovery
