@@ -175,6 +175,15 @@ func (t *tx) abandonRef() {
 	if w.locked == nil || w.decided {
 		return
 	}
+	// Storing the receipt may fail after it was stored. Then it has decided, and
+	// so it has for all we know when nobody can tell: the next start looks again.
+	// The caller may have cancelled; that must not change what is found.
+	if out, err := t.e.receipts.Lookup(context.Background(), t.plan.Provider, t.plan.ID); err != nil || out.Staged != nil {
+		_ = w.locked.Close() // only a handle: the lock itself stays
+		w.locked = nil
+		t.answer.Notes = append(t.answer.Notes, "the next start ends what was begun on "+w.plan.Name)
+		return
+	}
 	err := errors.Join(w.locked.Abandon(), w.locked.Close())
 	w.locked, t.refMade = nil, ""
 	if err == nil {
