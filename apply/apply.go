@@ -36,6 +36,9 @@ type Options struct {
 	Now     func() time.Time // nil: the system's clock
 	// Step is told what the engine is doing, for progress.
 	Step func(what string)
+	// Lenient opens with a configuration that cannot be read as if there were none,
+	// for commands that repair and look; ConfigProblem says what is wrong.
+	Lenient bool
 	// UserHome is the user's home directory, hidden from checks.
 	UserHome string
 	// Before, if set, runs before each numbered stage; tests use it to change
@@ -57,6 +60,7 @@ type Engine struct {
 	packs    *snapshot.Store
 	gitDirs  map[string]vfs.Dir // by absolute path: where the index lies
 	now      func() time.Time
+	problem  error
 	dirty    func() (int64, error) // nil: what the host says; see commit.Env
 }
 
@@ -83,7 +87,10 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 	}()
 	var enrolled policy.Enrolment
 	if e.cfg, enrolled, err = policy.Load(o.Home); err != nil {
-		return nil, err
+		if !o.Lenient {
+			return nil, err
+		}
+		e.problem = err
 	}
 	places, err := gitbase.Discover(ctx, o.Dir)
 	plain := errors.Is(err, gitbase.ErrNoRepository)
@@ -168,6 +175,9 @@ func (e *Engine) Roots() []string {
 	}
 	return roots
 }
+
+// ConfigProblem says why the configuration could not be read; nil if it could.
+func (e *Engine) ConfigProblem() error { return e.problem }
 
 // Receipts is the store of this workspace's receipts.
 func (e *Engine) Receipts() *receipt.Store { return e.receipts }

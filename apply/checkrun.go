@@ -34,6 +34,11 @@ func (e *Engine) runChecks(ctx context.Context, t *tx) error {
 		list = append(list, ck)
 	}
 	if len(list) > 0 {
+		for _, p := range e.cfg.Sandbox.Read {
+			if _, err := os.Lstat(p); err != nil {
+				t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("sandbox.read names %q, which is not there", cut(p)))
+			}
+		}
 		for _, k := range []string{"cpuPct", "memoryMb", "fileMb"} {
 			if e.cfg.Sandbox.Limits[k] > 0 {
 				t.answer.Notes = append(t.answer.Notes, "sandbox.limits."+k+" is not enforced here")

@@ -79,7 +79,7 @@ func (t *tx) repeat(first *receipt.Stored) (bool, error) {
 // it. Whatever went wrong while doing that joins the error.
 func (t *tx) fail(ctx context.Context, cause error, out receipt.Outcome) error {
 	var rb *rolledBack
-	if errors.As(cause, &rb) {
+	if errors.As(cause, &rb) && out != receipt.Cancelled {
 		out = receipt.RolledBack
 	}
 	t.facts, t.answer.Result, t.answer.DryRun = nil, nil, nil

@@ -121,6 +121,16 @@ func (e *Engine) PreImage(ctx context.Context, path string) (io.ReadCloser, erro
 	return commit.ShowPreImage(ctx, e.env(e.extraDirs()), path)
 }
 
+// Blob opens a kept blob: what --keep-theirs took from the disk, a pre-image.
+func (e *Engine) Blob(id string) (io.ReadCloser, error) {
+	d, err := snapshot.ParseBlob(id)
+	if err != nil {
+		return nil, err
+	}
+	r, _, err := e.packs.Get(d)
+	return r, err
+}
+
 // Resolve ends the need for attention at the paths named, or at all. The bytes
 // that give way are kept as a blob first; their ids are returned.
 func (e *Engine) Resolve(ctx context.Context, k commit.Keep, paths []string) (resolved []string, kept []snapshot.Digest, err error) {
@@ -153,7 +163,7 @@ func (e *Engine) Resolve(ctx context.Context, k commit.Keep, paths []string) (re
 				return w.Sync()
 			}
 			if err := commit.Resolve(ctx, env, p, k, save); err != nil {
-				return fmt.Errorf("resolve %.200q: %w", p, err)
+				return err
 			}
 			resolved = append(resolved, p)
 		}

@@ -541,6 +541,11 @@ func (e *Engine) Plan(ctx context.Context, load Loader) (editplan.File, refusal.
 	var f editplan.File
 	var items refusal.List
 	err := e.locked(ctx, func() error {
+		// A plan made against a half-swapped tree would be stale as soon as that
+		// tree is put in order, so that comes first.
+		if _, err := e.recoverLocked(ctx); err != nil {
+			return fmt.Errorf("recover an earlier transaction: %w", err)
+		}
 		s, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
 		if err != nil {
 			return err

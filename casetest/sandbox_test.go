@@ -179,8 +179,12 @@ func TestRP02(t *testing.T) {
 		sh := w.command(w.root, "sh", "-c", `yes | tr -d '\n' | head -c 400000000 | (ulimit -v 4000000; exec "$0" "$@")`, binary, "apply", "--plan", "-", "--json")
 		r := w.begin(sh, []string{"apply", "--json"})()
 		r.refusedAny([]string{"bad-message"})
-		if usage, ok := any(sh.ProcessState.SysUsage()).(*syscall.Rusage); ok && usage.Maxrss > 200<<10 {
-			t.Errorf("peak memory %d KiB", usage.Maxrss)
+		// A child's peak counts the moment before its exec, when it was a copy of
+		// this process, so that one is no less than ours.
+		var own syscall.Rusage
+		must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &own))
+		if usage, ok := any(sh.ProcessState.SysUsage()).(*syscall.Rusage); ok && usage.Maxrss > max(200<<10, own.Maxrss+32<<10) {
+			t.Errorf("peak memory %d KiB, of this process %d KiB", usage.Maxrss, own.Maxrss)
 		}
 		m.unchanged()
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/editplan/patch"
 	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/spf13/pflag"
@@ -40,7 +42,7 @@ examples:
   asp apply --patch fix.diff --index          and stage the touched paths in git's index`,
 		flags: func(fs *pflag.FlagSet) {
 			sourceFlags(fs, true)
-			fs.Bool("dry-run", false, "do everything but the write; show the diff, the checks and the guarantee it would earn")
+			fs.Bool("dry-run", false, "do everything but the write (an interrupted transaction is recovered first); show the diff, the checks and the guarantee it would earn")
 			fs.Bool("diff", false, "show the diff before applying")
 			publishFlags(fs)
 			fs.Bool("stage", false, "do not touch the workspace; keep the after-state for asp publish")
@@ -79,6 +81,9 @@ func request(fs *pflag.FlagSet, eng *apply.Engine) (apply.Request, error) {
 	case "exchange":
 		r.Publish = apply.Exchange
 	case "staged":
+		if fs.Changed("publish") {
+			return r, usagef("--publish staged: say --stage")
+		}
 		r.Publish = apply.Stage
 	default:
 		return r, usagef("--publish %.60q: there are journal and exchange (and --stage)", mode)
@@ -190,7 +195,11 @@ func (s *steps) end() {
 func (e *env) answer(a *apply.Answer, err error, asJSON bool) error {
 	if a != nil {
 		for _, r := range a.Recovered {
-			e.ui.notef("recovered: an interrupted transaction was %s (%s)", r.Outcome, strings.Join(firstN(r.Paths, 5), ", "))
+			what := map[commit.Outcome]string{commit.Committed: "completed", commit.NeedsAttention: "found, and needs attention (asp recover)"}[r.Outcome]
+			if what == "" {
+				what = "rolled back"
+			}
+			e.ui.notef("recovered: an interrupted transaction was %s: %s", what, strings.Join(firstN(r.Paths, 5), ", "))
 		}
 	}
 	if err != nil {
@@ -310,17 +319,34 @@ func (e *env) refusalText(a *apply.Answer) {
 		word = "rolled back"
 	}
 	fmt.Fprintf(e.stdout, "%s nothing is changed\n", e.ui.paint(e.ui.outColor, "31;1", fmt.Sprintf("%-10s", word)))
-	for _, it := range a.Refusals {
-		where := ""
-		if it.Path != "" {
-			where = fmt.Sprintf("%q ", it.Path)
-		}
-		fmt.Fprintf(e.stdout, "  %s\n", wrap(fmt.Sprintf("%s: %s%s", it.Code, where, clean(it.Detail)), "    ", e.ui.width))
-	}
+	e.refusals(e.stdout, a.Refusals)
 	if a.Receipt != "" {
 		fmt.Fprintf(e.stdout, "receipt    %s\n", a.Receipt)
 	}
 	e.notes(a)
+}
+
+// maxRefusals is how many reasons people are shown; --json has them all.
+const maxRefusals = 50
+
+// refusals prints reasons for people.
+func (e *env) refusals(w io.Writer, items refusal.List) {
+	for i, it := range items {
+		if i == maxRefusals {
+			fmt.Fprintf(w, "  … and %d more\n", len(items)-i)
+			return
+		}
+		where := ""
+		if it.Path != "" {
+			where = fmt.Sprintf("%q ", it.Path)
+		}
+		detail := clean(it.Detail)
+		if it.Code == refusal.CheckDenied || it.Code == refusal.CheckIndeterminate {
+			// The output of the check stands above already.
+			detail, _, _ = strings.Cut(detail, "\n")
+		}
+		fmt.Fprintf(w, "  %s\n", wrap(fmt.Sprintf("%s: %s%s", it.Code, where, detail), "    ", e.ui.width))
+	}
 }
 
 func (e *env) notes(a *apply.Answer) {

@@ -41,10 +41,13 @@ func (e *env) open(ctx context.Context, fs *pflag.FlagSet, step func(string)) (*
 	if err != nil {
 		return nil, nil, &trustError{err}
 	}
-	eng, err := apply.Open(ctx, apply.Options{Dir: dir, Home: h, Version: Version, Now: e.now, Step: step, UserHome: e.getenv("HOME")})
+	eng, err := apply.Open(ctx, apply.Options{Dir: dir, Home: h, Version: Version, Now: e.now, Step: step, UserHome: e.getenv("HOME"), Lenient: lenient(fs.Name())})
 	if err != nil {
 		h.Close()
 		return nil, nil, classify(err)
+	}
+	if err := eng.ConfigProblem(); err != nil {
+		e.ui.notef("note: going on without the configuration: %v", err)
 	}
 	return eng, func() {
 		if err := eng.Close(); err != nil {
@@ -52,6 +55,12 @@ func (e *env) open(ctx context.Context, fs *pflag.FlagSet, step func(string)) (*
 		}
 		h.Close()
 	}, nil
+}
+
+// lenient tells the commands that repair and look, which must work although a
+// check in the configuration is misspelt.
+func lenient(command string) bool {
+	return command == "recover" || command == "doctor" || command == "receipts"
 }
 
 // classify says whose fault it is that a workspace cannot be opened.

@@ -53,9 +53,7 @@ func runPlan(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 			e.printError(wire.NewError(wire.CodeInvalidInput, wire.FailInput, items.First().String(), ""))
 		}
 		e.ui.errorf("refused: no plan was made")
-		for _, it := range items {
-			e.ui.notef("  %s: %q %s", it.Code, it.Path, it.Detail)
-		}
+		e.refusals(e.stderr, items)
 		return exitStatus(exitRefused)
 	}
 	b, err := file.Encode()

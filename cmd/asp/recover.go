@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/snapshot"
 	"github.com/spf13/pflag"
 )
 
@@ -29,7 +31,7 @@ examples:
   asp recover --show src/a.go > before.go
   asp recover --keep-mine src/a.go`,
 		flags: func(fs *pflag.FlagSet) {
-			fs.String("show", "", "print the kept bytes of this `PATH` from before the transaction")
+			fs.String("show", "", "print the kept bytes of this `PATH` from before the transaction, or a kept blob:sha256:…")
 			fs.Bool("keep-mine", false, "keep what is on disk at the paths named, or at all that need attention")
 			fs.Bool("keep-theirs", false, "put back the bytes from before the transaction")
 		},
@@ -62,7 +64,11 @@ func runRecover(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	defer done()
 	defer st.end()
 	if show != "" {
-		r, err := eng.PreImage(ctx, show)
+		open := func() (io.ReadCloser, error) { return eng.PreImage(ctx, show) }
+		if strings.HasPrefix(show, snapshot.BlobPrefix) {
+			open = func() (io.ReadCloser, error) { return eng.Blob(show) }
+		}
+		r, err := open()
 		if err != nil {
 			return err
 		}
@@ -81,7 +87,7 @@ func runRecover(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		}
 		paths, kept, err := eng.Resolve(ctx, k, fs.Args())
 		for _, d := range kept {
-			e.ui.notef("kept what was on disk as %s", d.Blob())
+			e.ui.notef("kept what was on disk: asp recover --show %s", d.Blob())
 		}
 		if err != nil {
 			return err

@@ -239,6 +239,9 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 		return d, caps, err
 	}
 	d.Problems = append(d.Problems, rep.Problems...)
+	if err := eng.ConfigProblem(); err != nil {
+		d.Problems = append(d.Problems, err.Error())
+	}
 	if p := eng.Policy().Problem; p != "" {
 		d.Problems = append(d.Problems, p)
 	}

@@ -252,6 +252,21 @@ func (im *image) search(pre text, at int, begin, end bool) (int, bool) {
 	return 0, false
 }
 
+// holds tells whether the lines of b stand at line at.
+func (im *image) holds(at int, b []byte) bool {
+	for ; len(b) > 0; at++ {
+		k := bytes.IndexByte(b, '\n') + 1
+		if k == 0 {
+			k = len(b)
+		}
+		if got, ok := im.line(at); !ok || !bytes.Equal(got, b[:k]) {
+			return false
+		}
+		b = b[k:]
+	}
+	return true
+}
+
 // explain finds the first line that differs at the place where the hunk says
 // it is.
 func (im *image) explain(h *Hunk, c content, shift int) HunkFailure {
@@ -260,6 +275,10 @@ func (im *image) explain(h *Hunk, c content, shift int) HunkFailure {
 		at = 0
 	}
 	f := HunkFailure{Line: h.Line, At: at + 1, Reason: "the lines of the hunk are not in the file"}
+	if c.post.n > 0 && im.holds(at, c.post.b) {
+		f.Reason = "it seems to be applied already"
+		return f
+	}
 	if im.budget <= 0 {
 		f.Reason = "the search for the lines of the hunk was given up"
 	}

@@ -88,7 +88,7 @@ func do(t tb, r tree, o op) {
 	case "add":
 		r.git(t, "add", "-A")
 	case "unadd":
-		r.git(t, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", o.path)
+		r.git(t, "rm", "-r", "-q", "-f", "--cached", "--ignore-unmatch", "--", o.path)
 	case "commit":
 		r.git(t, "commit", "-q", "--allow-empty", "-m", "c")
 	case "refresh":
