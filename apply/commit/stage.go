@@ -59,6 +59,9 @@ func (t *tx) makeAreas(ctx context.Context) error {
 		if err == nil {
 			a.dir, err = parent.OpenDir(name)
 		}
+		if err == nil {
+			err = ownable(a.dir)
+		}
 		t.dirs.put(parent)
 		if err != nil {
 			return err
@@ -79,6 +82,16 @@ func (a *area) inspect() (err error) {
 		a.flags = inodeFlags(a.dir)
 	}
 	return err
+}
+
+// ownable gives the owner of a new directory the rights that a default ACL of
+// its parent may have left out; everything else stays as it was inherited.
+func ownable(d vfs.Dir) error {
+	st, err := d.Stat()
+	if err != nil || st.Perm&0o700 == 0o700 {
+		return err
+	}
+	return d.Chmod(st.Perm | 0o700)
 }
 
 // stage makes every after-image as a name in its area and completes the steps
