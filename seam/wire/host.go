@@ -1,5 +1,11 @@
 package wire
 
+import (
+	"fmt"
+
+	"github.com/aspengine/asp/internal/canon"
+)
+
 // StatusResult answers host/status and `asp status --json`.
 type StatusResult struct {
 	Host                  StatusHost         `json:"host"`
@@ -166,6 +172,67 @@ type EvaluateChangesetParams struct {
 	Comparison       string   `json:"comparison,omitempty" wire:"in=all|introduced"`
 	TimeoutMs        int64    `json:"timeoutMs,omitempty" wire:"min1"`
 	BasePolicyDigest string   `json:"basePolicyDigest,omitempty"`
+}
+
+// QueryInspectParams asks a read-only question.
+type QueryInspectParams struct {
+	CallSite  CallSite  `json:"callSite"`
+	Request   Data      `json:"request" wire:"object"` // an InspectCall
+	Baseline  *Baseline `json:"baseline,omitempty"`
+	TimeoutMs int64     `json:"timeoutMs,omitempty" wire:"min1"`
+}
+
+// InspectCall is what host/queryInspect passes on: a verb of the inner seam and
+// its params.
+type InspectCall struct {
+	Method string `json:"method" wire:"nonempty"`
+	Params Data   `json:"params,omitempty" wire:"object"`
+}
+
+// QueryInspectResult carries what each provider answered.
+type QueryInspectResult struct {
+	Data      InspectData   `json:"data"`
+	ValidAsOf HostValidAsOf `json:"validAsOf"`
+	Coverage  HostCoverage  `json:"coverage"`
+	Receipt   AuditReceipt  `json:"receipt"`
+}
+
+// InspectData is the answers.
+type InspectData struct {
+	Results []InspectResult `json:"results"`
+}
+
+// InspectResult is the answer of one provider.
+type InspectResult struct {
+	Provider string       `json:"provider"`
+	Result   InspectGraph `json:"result"`
+}
+
+// InspectGraph is an answer in the shape of the outer seam. Nodes, edges and data
+// are the provider's own.
+type InspectGraph struct {
+	Nodes     []Data        `json:"nodes,omitzero"`
+	Edges     []Data        `json:"edges,omitzero"`
+	Data      Data          `json:"data,omitempty" wire:"object"`
+	ValidAsOf HostValidAsOf `json:"validAsOf"`
+}
+
+// Check holds that nodes and edges are objects.
+func (g InspectGraph) Check() error {
+	for _, list := range [][]Data{g.Nodes, g.Edges} {
+		for _, v := range list {
+			if v.Kind() != canon.Object {
+				return fmt.Errorf("a node or an edge is an object, not %s", v.Kind())
+			}
+		}
+	}
+	return nil
+}
+
+// StatusParams are the params of host/status, host/capabilities and
+// host/authority/status.
+type StatusParams struct {
+	CallSite CallSite `json:"callSite,omitempty"`
 }
 
 // RequestEditPlanParams asks an edit provider for a plan.

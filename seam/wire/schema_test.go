@@ -85,6 +85,7 @@ var messages = []struct {
 	{"outer-host.schema.json#/$defs/capabilitiesResult", func() any { return new(wire.CapabilitiesResult) }, ""},
 	{"outer-host.schema.json#/$defs/authorityStatusResult", func() any { return new(wire.AuthorityStatusResult) }, ""},
 	{"outer-host.schema.json#/$defs/requestEditPlanResult", func() any { return new(wire.RequestEditPlanResult) }, ""},
+	{"outer-host.schema.json#/$defs/queryInspectResult", func() any { return new(wire.QueryInspectResult) }, ""},
 	{"changeset.schema.json", func() any { return new(wire.ChangeSet) }, ""},
 	{"error.schema.json", func() any { return new(wire.Error) }, ""},
 }
