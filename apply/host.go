@@ -33,6 +33,9 @@ type EvaluateRequest struct {
 	RequestDigest string
 	// Blobs is what the session put; nil for none.
 	Blobs Blobs
+	// Changed, if set, is judged instead of a changeset on the present baseline;
+	// Changeset is its own then.
+	Changed *Changed
 	// PolicyAt, if set, is the revision whose committed policy judges instead of
 	// HEAD's.
 	PolicyAt string
