@@ -19,7 +19,8 @@ type Status uint8
 
 // String returns the status in one word.
 func (s Status) String() string {
-	words := [...]string{"invalid", "passed", "failed", "timed-out", "crashed", "unavailable", "incomplete", "cancelled", "stale"}
+	words := [...]string{"invalid", "passed", "failed", "timed-out", "crashed", "unavailable", "incomplete", "cancelled", "stale",
+		"malformed", "incompatible", "skewed", "quarantined", "unsupported", "errored", "missing"}
 	if int(s) >= len(words) {
 		return words[0]
 	}
@@ -31,13 +32,22 @@ func (s Status) String() string {
 const (
 	StatusInvalid Status = iota
 	Passed
-	Failed      // complete, with at least one gating finding
+	Failed      // complete, with at least one complaint of severity error; whether it gates is for the policy
 	TimedOut    // its own time limit
 	Crashed     // killed by a signal
 	Unavailable // could not be started (missing program, sandbox refused)
 	Incomplete  // ended, but left processes behind or its output was cut in a way that matters
 	Cancelled   // by the caller
-	Stale       // the tree moved under it and re-runs are used up
+	Stale       // the tree moved under it and re-runs are used up; or its answer is about another state
+
+	// Of providers alone.
+	Malformed    // it answered something that is no acceptable assessment
+	Incompatible // the handshake was refused, or no version of the protocol is common
+	Skewed       // it is not the version that its manifest says, or its configuration is not the pinned one
+	Quarantined  // it failed too often and is not started for a while
+	Unsupported  // it says that it cannot evaluate this
+	Errored      // it answered with an error, or with an assessment of status error
+	Missing      // it is not enrolled or not enabled here, and was not asked
 )
 
 // Isolation is the assurance mode that the run of a check established, by
@@ -78,7 +88,7 @@ type Finding struct {
 
 // Result is what one check said, once.
 type Result struct {
-	Name      string // source, e.g. "command/vet"
+	Name      string // source, e.g. "command/vet" or "provider/syntax"
 	Status    Status
 	Findings  []Finding
 	ExitCode  int
@@ -98,6 +108,7 @@ type Result struct {
 	Method      worktree.Method // how the candidate was made
 	Runs        int             // how often the check ran, 1 to 3
 	Notes       []string        // facts about the candidate: fallbacks, files left out
+	Provided                    // of a provider; zero for a command check
 }
 
 // Check is one opinion.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/worktree"
@@ -26,6 +27,9 @@ type Drift func(ctx context.Context) (changed []string, err error)
 type Options struct {
 	// Done, if set, is called after every single run of a check, void ones too.
 	Done func(Result)
+	// Touched are the effects of the plan, for the runs of remote checks; those
+	// of others come with their candidates.
+	Touched []snapshot.Effect
 }
 
 // Report is what Run found out.
@@ -46,42 +50,42 @@ func (r Report) Passed() bool {
 	return len(r.ChangedUnderneath) == 0 && !slices.ContainsFunc(r.Results, func(x Result) bool { return x.Status != Passed })
 }
 
-// Run runs the checks one after another, each over its own candidate. When an
-// untouched path of the live tree moved during a run, every verdict so far is
-// about a tree that is not there any more: all those checks run again, each at
-// most twice more; a check whose runs are used up is Stale. When a touched path
-// moved, Run stops and says so. An error means that we could not tell.
+// Run runs the checks, first all remote ones at once, then the others one after
+// another, each over its own candidate. When an untouched path of the live tree
+// moved during a run, every verdict so far is about a tree that is not there any
+// more: all those checks run again, each at most twice more; a check whose runs
+// are used up is Stale. When a touched path moved, Run stops and says so. An
+// error means that we could not tell. No goroutine is left when it returns.
 func Run(ctx context.Context, list []Check, build Build, drift Drift, opts Options) (Report, error) {
 	var rep Report
-	type slot struct {
-		res Result
-		at  int // version of the live tree that the verdict is about
-	}
 	slots := make([]slot, len(list))
 	for i := range slots {
 		slots[i].at = -1
 	}
 	version := 0
 	for {
-		i := slices.IndexFunc(slots, func(s slot) bool { return s.at != version && s.res.Runs < maxRuns })
-		if i < 0 {
+		next := pick(list, slots, version)
+		if len(next) == 0 {
 			break
 		}
-		res, touched, err := runOne(ctx, list[i], build)
+		touched, err := runAll(ctx, list, next, slots, build, opts)
 		if err != nil {
 			return rep, err
 		}
-		res.Runs = slots[i].res.Runs + 1
-		slots[i] = slot{res, version}
-		if opts.Done != nil {
-			opts.Done(res)
+		cancelled := false
+		for _, i := range next {
+			slots[i].at = version
+			cancelled = cancelled || slots[i].res.Status == Cancelled && !isRemote(list[i])
+			if opts.Done != nil {
+				opts.Done(slots[i].res)
+			}
 		}
-		if res.Status == Cancelled || ctx.Err() != nil {
+		if cancelled || ctx.Err() != nil {
 			break
 		}
 		changed, err := drift(ctx)
 		if err != nil {
-			return rep, fmt.Errorf("stamp after check %.200q: %w", list[i].Name(), err)
+			return rep, fmt.Errorf("stamp after check %.200q: %w", list[next[0]].Name(), err)
 		}
 		if len(changed) == 0 {
 			continue
@@ -105,13 +109,68 @@ func Run(ctx context.Context, list []Check, build Build, drift Drift, opts Optio
 		case s.res.Runs == 0:
 			s.res = Result{Name: list[i].Name(), Status: Cancelled, Detail: "not started: cancelled"}
 		case s.at != version && s.res.Status != Cancelled:
-			s.res.Status = Stale
-			s.res.Findings = nil
+			s.res.Status, s.res.Reason, s.res.State = Stale, "", ""
+			s.res.Findings, s.res.Diagnostics = nil, nil
 			s.res.Detail = fmt.Sprintf("the workspace moved during each of %d runs (%s)", s.res.Runs, sample(rep.Moved))
 		}
 		rep.Results = append(rep.Results, s.res)
 	}
 	return rep, nil
+}
+
+// slot is the state of one check of the list.
+type slot struct {
+	res Result
+	at  int // version of the live tree that the verdict is about
+}
+
+// pick returns the checks to run next: all remote ones whose verdict is about
+// another tree, or else the first of the others.
+func pick(list []Check, slots []slot, version int) []int {
+	var remote []int
+	local := -1
+	for i, s := range slots {
+		switch {
+		case s.at == version || s.res.Runs >= maxRuns:
+		case isRemote(list[i]):
+			remote = append(remote, i)
+		case local < 0:
+			local = i
+		}
+	}
+	if remote == nil && local >= 0 {
+		return []int{local}
+	}
+	return remote
+}
+
+// runAll runs the checks named by next, at once if there are several, and waits
+// for all of them. One slow provider must not take the others' time.
+func runAll(ctx context.Context, list []Check, next []int, slots []slot, build Build, opts Options) ([]snapshot.Effect, error) {
+	if !isRemote(list[next[0]]) {
+		i := next[0]
+		res, touched, err := runOne(ctx, list[i], build)
+		if err != nil {
+			return nil, err
+		}
+		res.Runs = slots[i].res.Runs + 1
+		slots[i].res = res
+		return touched, nil
+	}
+	errs := make([]error, len(next))
+	var wg sync.WaitGroup
+	for n, i := range next {
+		wg.Go(func() {
+			res, err := list[i].Run(ctx, nil)
+			if err != nil {
+				errs[n] = fmt.Errorf("run check %.200q: %w", list[i].Name(), err)
+			}
+			res.Name, res.Runs = list[i].Name(), slots[i].res.Runs+1
+			slots[i].res = res
+		})
+	}
+	wg.Wait()
+	return opts.Touched, errors.Join(errs...)
 }
 
 // runOne builds, runs and closes; the scratch directory is gone when it returns.

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/worktree"
 	"github.com/google/go-cmp/cmp"
@@ -69,7 +71,7 @@ func (b *bench) run(list ...checks.Check) (checks.Report, error) {
 				return b.drift[calls-1], nil
 			}
 			return nil, nil
-		}, checks.Options{})
+		}, checks.Options{Touched: []snapshot.Effect{{Path: p}}})
 	for _, d := range b.seen {
 		if _, err := os.Lstat(d); err == nil {
 			b.t.Errorf("candidate %s is left", d)
@@ -159,5 +161,68 @@ func TestErrorsStopTheRun(t *testing.T) {
 		func(ctx context.Context) (*worktree.Candidate, error) { return nil, ctx.Err() }, nil, checks.Options{})
 	if err != nil || rep.Passed() || rep.Results[1].Status != checks.Cancelled {
 		t.Errorf("cancelled: %v %+v", err, rep)
+	}
+}
+
+// remote waits until all remote checks run at once, and demands that no
+// candidate was made for it.
+type remote struct {
+	name string
+	t    *testing.T
+	all  *sync.WaitGroup
+	res  checks.Result
+}
+
+func (r remote) Name() string { return r.name }
+func (r remote) Remote() bool { return true }
+func (r remote) Run(_ context.Context, c *worktree.Candidate) (checks.Result, error) {
+	if c != nil {
+		r.t.Error("a remote check got a candidate")
+	}
+	if r.all != nil {
+		r.all.Done()
+		r.all.Wait() // ends only if the others run, too
+	}
+	return r.res, nil
+}
+
+func TestRemoteChecksRunAtOnceWithoutACandidate(t *testing.T) {
+	var all sync.WaitGroup
+	all.Add(3)
+	b := newBench(t)
+	list := []checks.Check{b.check("command/a", checks.Passed)}
+	for _, n := range []string{"provider/x", "provider/y", "provider/z"} {
+		list = append(list, remote{n, t, &all, checks.Result{Status: checks.Passed}})
+	}
+	rep, err := b.run(list...)
+	if err != nil || !rep.Passed() || len(rep.Results) != 4 || len(b.seen) != 1 {
+		t.Fatalf("%+v, %v, %d candidates", rep, err, len(b.seen))
+	}
+	for i, c := range list {
+		if rep.Results[i].Name != c.Name() || rep.Results[i].Runs != 1 {
+			t.Errorf("result %d is %s after %d runs", i, rep.Results[i].Name, rep.Results[i].Runs)
+		}
+	}
+}
+
+func TestRemoteChecksSeeDrift(t *testing.T) {
+	for _, c := range []struct {
+		drift [][]string
+		runs  int
+		under int
+		want  checks.Status
+	}{
+		{[][]string{{"other"}}, 2, 0, checks.Passed},
+		{[][]string{{"other"}, {"other"}, {"other"}}, 3, 0, checks.Stale},
+		{[][]string{{"touched/file"}}, 1, 1, checks.Stale},
+	} {
+		b := newBench(t, c.drift...)
+		rep, err := b.run(remote{"provider/x", t, nil, checks.Result{Status: checks.Passed, Provided: checks.Provided{Diagnostics: []wire.Diagnostic{{Code: "a"}}}}})
+		if err != nil || len(rep.ChangedUnderneath) != c.under || rep.Results[0].Status != c.want || rep.Results[0].Runs != c.runs {
+			t.Errorf("%v: %+v, %v", c.drift, rep, err)
+		}
+		if (c.want == checks.Stale) != (rep.Results[0].Diagnostics == nil) {
+			t.Errorf("%v: findings of a void verdict: %v", c.drift, rep.Results[0].Diagnostics)
+		}
 	}
 }

@@ -146,7 +146,7 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 }
 
 func TestEnrolment(t *testing.T) {
-	e, err := policy.ParseEnrolment("repos.json", []byte(`{"repos":{"/a":{"mode":"gated"},"/b <c>":{"mode":"advisory"}}}`))
+	e, err := policy.ParseEnrolment("repos.json", []byte(`{"repos":{"/a":{"mode":"gated","servers":{"p":{"mode":"advisory"},"q":{"mode":"gated"}}},"/b <c>":{"mode":"advisory"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,11 +164,60 @@ func TestEnrolment(t *testing.T) {
 		`{"repos":{"/a/../b":{"mode":"gated"}}}`: "clean",
 		`{"repos":{"/a":{}}}`:                    "member mode is missing",
 		`{"repos":{"/a":{"mode":"isolated"}}}`:   "allowed: advisory, gated",
+		`{"repos":{"/a":{"mode":"gated","servers":{"p":{}}}}}`:                     "$.repos[\"/a\"].servers.p: member mode is missing",
+		`{"repos":{"/a":{"mode":"gated","servers":{"":{"mode":"gated"}}}}}`:        "empty provider id",
+		`{"repos":{"/a":{"mode":"gated","servers":{"p":{"mode":"gated","x":1}}}}}`: "unknown member",
 	} {
 		if _, err := policy.ParseEnrolment("repos.json", []byte(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", in, err, want)
 		}
 	}
+}
+
+func TestEnrolmentMethods(t *testing.T) {
+	e := policy.Enrolment{}
+	fails := func(err error, want string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	is := func(id string, want wire.Mode) {
+		t.Helper()
+		if got, ok := e.Enabled("/r", id); got != want || ok != (want != "") {
+			t.Errorf("%s: %q %v, want %q", id, got, ok, want)
+		}
+	}
+	fails(e.Enable("/r", "p", wire.Gated), "asp repo add")
+	fails(e.Add("r", ""), "absolute")
+	fails(e.Add("/r", wire.Isolated), "neither")
+	for _, m := range []wire.Mode{"", wire.Advisory, wire.Gated} {
+		if err := e.Add("/r", m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fails(e.Enable("/r", "", wire.Gated), "empty")
+	fails(e.Enable("/r", "p", wire.MediatedWrite), "neither")
+	for id, m := range map[string]wire.Mode{"p": wire.Gated, "q": wire.Advisory} {
+		if err := e.Enable("/r", id, m); err != nil {
+			t.Fatal(err)
+		}
+		is(id, m)
+	}
+	// The repository's mode is the most that counts.
+	if err := e.Add("/r", wire.Advisory); err != nil {
+		t.Fatal(err)
+	}
+	is("p", wire.Advisory)
+	fails(e.Enable("/r", "s", wire.Gated), "asp repo add --mode gated")
+	if !e.Disable("/r", "p") || e.Disable("/r", "p") || e.Disable("/none", "p") {
+		t.Error("disable")
+	}
+	is("p", "")
+	if !e.Remove("/r") || e.Remove("/r") {
+		t.Error("remove")
+	}
+	is("q", "")
 }
 
 func TestLoad(t *testing.T) {
@@ -187,7 +236,7 @@ func TestLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if c, e, err = policy.Load(h); err != nil || len(c.Checks) != 2 || e["/a"] != wire.Gated {
+	if c, e, err = policy.Load(h); err != nil || len(c.Checks) != 2 || e["/a"].Mode != wire.Gated {
 		t.Fatalf("with files: %+v, %v, %v", c, e, err)
 	}
 	if err := os.Chmod(filepath.Join(dir, home.ConfigFile), 0o666); err != nil {

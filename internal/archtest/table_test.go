@@ -49,7 +49,7 @@ var rooms = []room{
 	{"apply/exchange", []string{"apply/commit", "internal/canon", "internal/home", "internal/refusal", "internal/vfs", "seam/wire", "snapshot"},
 		"the publish mode that swaps the whole root; answers in the words of commit"},
 	{"worktree", []string{"sandbox", "snapshot"}, "the after-state as a tree that a sandbox can show"},
-	{"checks", []string{"snapshot", "worktree"}, "runs checks over a candidate and watches the base for drift"},
+	{"checks", []string{"internal/canon", "seam/wire", "snapshot", "worktree"}, "runs checks over a candidate and watches the base for drift; a provider's answer keeps the words of the protocol"},
 	{"checks/command", []string{"checks", "sandbox", "worktree"}, "a check that is a program in a sandbox over a candidate"},
 	{"checks/policy", []string{"checks", "internal/canon", "internal/home", "seam/wire"}, "decides on results by configuration; runs nothing"},
 	{"apply", []string{"apply/commit", "apply/exchange", "checks", "checks/command", "checks/policy", "editplan", "editplan/merge", "editplan/patch",

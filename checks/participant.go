@@ -1,0 +1,89 @@
+package checks
+
+import (
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/seam/wire"
+)
+
+// ProviderPrefix starts the result name of a provider, as command/ starts that
+// of a command check.
+const ProviderPrefix = "provider/"
+
+// Participant is who stands behind a result: what the manifest says, and what
+// launch and handshake of this run established. Nothing in it is the
+// provider's own word, except where noted.
+type Participant struct {
+	ID        string // server.id of the manifest
+	Version   string // server.version of the manifest
+	Publisher string // provenance.publisher
+	Package   string // "" where none is known; for people only
+	// Fingerprint is artifact.fingerprint. It counts as integrity only with
+	// Verified.
+	Fingerprint string
+	Profiles    []string // capabilityProfiles
+	Families    []wire.Family
+	// ServerVersion is serverInfo.version of the handshake, the provider's
+	// word; "" before one. Another than Version is a skew.
+	ServerVersion string
+	// Mode is what the provider was enabled for in this repository: advisory
+	// or gated; "" when it is not enabled. It is no isolation.
+	Mode wire.Mode
+	// Verified: every checksum that the manifest lists was found on disk at the
+	// launch of this run.
+	Verified bool
+	// ConfigDigest and CapabilityVersion are the provider's word.
+	ConfigDigest, CapabilityVersion string
+	// PinnedConfig is the configDigest that config.json demands, "" when none.
+	PinnedConfig string
+	// State is where its lifecycle stood at the end of the request.
+	State wire.Lifecycle
+	// DirectWrite: it asked for permission to write, or could have written the
+	// live tree without the host.
+	DirectWrite bool
+	// Roles that the provider claims beyond its families (host methods, gate
+	// answers of its own): a path around the host. "" without one.
+	FastPath string
+}
+
+// Provided is the part of a Result that only a provider gives.
+type Provided struct {
+	// Provider is nil for a command check.
+	Provider *Participant
+	// Family of the request that was answered; "" is check. A result of the
+	// families inspect and edit says how the provider stands: Passed when it is
+	// launched and can serve, or why not. It carries no diagnostics.
+	Family wire.Family
+	// Diagnostics as validated: under a declared source, inside the scope.
+	Diagnostics []wire.Diagnostic
+	// Degraded is what the provider says of its own coverage.
+	Degraded []wire.Degradation
+	// Reason, if set, is the cause in the words of the protocol, where Status is
+	// coarser; State likewise. Both are ignored for a complete answer.
+	Reason wire.DegradeReason
+	State  wire.Lifecycle
+	// FailClass of an error answer; read for Errored alone, and missing counts
+	// as contract.
+	FailClass wire.FailClass
+	// Comparison that was asked for: introduced, all, resolved; "" when the
+	// dialect has none. Findings of resolved never gate.
+	Comparison string
+	// Served are the blobs that the host gave out in this request.
+	Served []wire.BlobRef
+	// Coverage is the assessment's own, as it came; no value without one.
+	Coverage canon.Value
+	// Cache is the assessment's cache.status; "verdict" when the host answered
+	// from its own cache.
+	Cache string
+}
+
+// Remote is a check that needs no files: it is given what it reads by
+// callbacks. Run passes it a nil candidate and builds no scratch tree for it.
+type Remote interface {
+	Check
+	Remote() bool
+}
+
+func isRemote(c Check) bool {
+	r, ok := c.(Remote)
+	return ok && r.Remote()
+}
