@@ -32,7 +32,7 @@ type NamedBlob struct {
 type ListTreeParams struct {
 	Globs    []string  `json:"globs,omitzero"`
 	Paths    []string  `json:"paths,omitzero"`
-	Baseline *Baseline `json:"baseline,omitempty"`
+	Baseline *Baseline `json:"baseline,omitempty" wire:"open"`
 }
 
 // ListTreeResult gives them; Truncated when a cap was hit.

@@ -37,8 +37,11 @@ func (e *DecodeError) Error() string {
 // error is a *DecodeError with every problem found; into is then undefined.
 //
 // Field tags beside json: wire:"nonempty" and wire:"time" for strings, "min0" and
-// "min1" for integers, "unit" for numbers from 0 to 1, "unique" for arrays,
-// "object" for free data, "true" for booleans that are never false, "nullable" for pointers that take null, "in=a|b" for words.
+// "min1" for integers, "unit" for numbers from 0 to 1, "object" for free data,
+// "scope" and "anyscope" for the scope of a check and of a query, "true" for
+// booleans that are never false, "nullable" for pointers that take null, "in=a|b"
+// for words, "open" for objects that may say more. Arrays take "unique", "some"
+// for at least one element and, after these, the rule of their elements.
 func Decode(v canon.Value, into any) error {
 	d := decoder{shapes: map[reflect.Type][]field{}}
 	d.value(v, reflect.ValueOf(into).Elem(), "")
@@ -120,6 +123,12 @@ func (d *decoder) value(v canon.Value, into reflect.Value, rule string) {
 			d.add("object expected, not %s", v.Kind())
 			return
 		}
+		if rule == "scope" || rule == "anyscope" {
+			if err := checkScope(v, rule == "anyscope"); err != nil {
+				d.add("%s", err)
+				return
+			}
+		}
 		*into.Addr().Interface().(*canon.Value) = v
 		return
 	case t.Kind() == reflect.Pointer:
@@ -130,7 +139,7 @@ func (d *decoder) value(v canon.Value, into reflect.Value, rule string) {
 		d.value(v, into.Elem(), rule)
 		return
 	case t.Kind() == reflect.Struct:
-		d.object(v, into)
+		d.object(v, into, rule == "open")
 	case t.Kind() == reflect.Slice:
 		d.array(v, into, rule)
 	case t.Kind() == reflect.String:
@@ -217,8 +226,21 @@ func (d *decoder) array(v canon.Value, into reflect.Value, rule string) {
 	}
 	out := reflect.MakeSlice(into.Type(), v.Len(), v.Len())
 	var seen map[string]int
-	if rule == "unique" {
-		seen = make(map[string]int, v.Len())
+	for more := true; more; {
+		var word string
+		switch word, _, _ = strings.Cut(rule, ","); word {
+		case "unique":
+			seen = make(map[string]int, v.Len())
+		case "some":
+			if v.Len() == 0 {
+				d.add("at least one element expected")
+				return
+			}
+		default:
+			more = false
+			continue
+		}
+		rule = strings.TrimPrefix(rule[len(word):], ",")
 	}
 	for i, e := range v.Elements() {
 		if len(d.problems) >= maxProblems {
@@ -232,13 +254,13 @@ func (d *decoder) array(v canon.Value, into reflect.Value, rule string) {
 			}
 			seen[k] = i
 		}
-		d.value(e, out.Index(i), "")
+		d.value(e, out.Index(i), rule)
 		d.at.back()
 	}
 	into.Set(out)
 }
 
-func (d *decoder) object(v canon.Value, into reflect.Value) {
+func (d *decoder) object(v canon.Value, into reflect.Value, open bool) {
 	if v.Kind() != canon.Object {
 		d.add("object expected, not %s", v.Kind())
 		return
@@ -258,7 +280,7 @@ func (d *decoder) object(v canon.Value, into reflect.Value) {
 		d.value(m, into.Field(i), f.rule)
 		d.at.back()
 	}
-	if known == v.Len() {
+	if open || known == v.Len() {
 		return
 	}
 	for k := range v.Members() {

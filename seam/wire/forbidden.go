@@ -5,7 +5,7 @@ import (
 	"github.com/aspengine/asp/internal/refusal"
 )
 
-// Forbidden is one key that no plan may hold.
+// Forbidden is one key that no plan, or no assessment, may hold.
 type Forbidden struct {
 	Key  string
 	Path string       // JSON path of the member
@@ -21,9 +21,18 @@ func ScanForbidden(v canon.Value) []Forbidden {
 	return s.found
 }
 
+// ScanHostOwned finds, at any depth of an Assessment, the keys that belong to
+// the host. An assessment executes nothing, so its data may speak of commands.
+func ScanHostOwned(v canon.Value) []Forbidden {
+	s := scanner{hostOnly: true}
+	s.scan(v)
+	return s.found
+}
+
 type scanner struct {
-	at    trail
-	found []Forbidden
+	at       trail
+	hostOnly bool
+	found    []Forbidden
 }
 
 func (s *scanner) scan(v canon.Value) {
@@ -32,7 +41,7 @@ func (s *scanner) scan(v canon.Value) {
 		if object {
 			k := v.Key(i)
 			s.at.key(k)
-			if c := forbidden(k); c != "" {
+			if c := forbidden(k); c != "" && (c == refusal.HostField || !s.hostOnly) {
 				s.found = append(s.found, Forbidden{k, s.at.String(), c})
 			}
 		} else {

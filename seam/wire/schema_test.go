@@ -88,6 +88,24 @@ var messages = []struct {
 	{"outer-host.schema.json#/$defs/queryInspectResult", func() any { return new(wire.QueryInspectResult) }, ""},
 	{"changeset.schema.json", func() any { return new(wire.ChangeSet) }, ""},
 	{"error.schema.json", func() any { return new(wire.Error) }, ""},
+	{"initialize.schema.json#/$defs/params", func() any { return new(wire.InitializeParams) }, ""},
+	{"initialize.schema.json#/$defs/result", func() any { return new(wire.InitializeResult) }, ""},
+	{"initialize.schema.json#/$defs/initializedParams", func() any { return new(wire.InitializedParams) }, ""},
+	{"capabilities.schema.json#/$defs/checkCapability", func() any { return new(wire.CheckCapability) }, ""},
+	{"capabilities.schema.json#/$defs/editCapability", func() any { return new(wire.EditCapability) }, ""},
+	{"check-evaluate.schema.json#/$defs/params", func() any { return new(wire.EvaluateParams) }, ""},
+	{"check-assessment.schema.json", func() any { return new(wire.Assessment) }, ""},
+	{"check-assessment.schema.json#/$defs/validAsOf", func() any { return new(wire.AssessmentValidAsOf) }, ""},
+	{"diagnostic.schema.json", func() any { return new(wire.Diagnostic) }, ""},
+	{"edit-propose.schema.json#/$defs/params", func() any { return new(wire.ProposeParams) }, ""},
+	{"edit-propose.schema.json#/$defs/result", func() any { return new(wire.ProposeResult) }, ""},
+	{"sense-requests.schema.json#/$defs/references.params", func() any { return new(wire.ReferencesParams) }, ""},
+	{"sense-requests.schema.json#/$defs/impact.params", func() any { return new(wire.ImpactParams) }, ""},
+	{"sense-graph.schema.json#/$defs/graphResult", func() any { return new(wire.GraphResult) }, ""},
+	{"sense-graph.schema.json#/$defs/impactResult", func() any { return new(wire.ImpactResult) }, ""},
+	{"host-callbacks.schema.json#/$defs/readBlob.params", func() any { return new(wire.ReadBlobParams) }, ""},
+	{"host-callbacks.schema.json#/$defs/readBlob.result", func() any { return new(wire.ReadBlobResult) }, ""},
+	{"progress.schema.json#/$defs/params", func() any { return new(wire.ProgressParams) }, ""},
 }
 
 // TestAgreesWithPublicExamples decodes every value in the public examples that
@@ -160,37 +178,81 @@ func everyObject(v canon.Value, f func(canon.Value)) {
 	}
 }
 
-// TestRefusesWhatTheSchemaRefuses takes a plan and drops or renames each member
-// in turn: what is invalid for the schema must be refused by us.
+// TestRefusesWhatTheSchemaRefuses takes messages and drops or renames each
+// member in turn: what is invalid for the schema must be refused by us, and
+// nothing else.
 func TestRefusesWhatTheSchemaRefuses(t *testing.T) {
-	s, err := compiler(t).Compile(schemaBase + "edit-plan.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, in := range []string{plan, fullPlan, incompletePlan} {
-		v := value(t, in)
+	c := compiler(t)
+	for _, m := range []struct {
+		schema, in string
+		fresh      func() any
+		scan       func(canon.Value) []wire.Forbidden
+		least      int
+	}{
+		{"edit-plan.schema.json", plan, func() any { return new(wire.EditPlan) }, wire.ScanForbidden, 100},
+		{"edit-plan.schema.json", fullPlan, func() any { return new(wire.EditPlan) }, wire.ScanForbidden, 100},
+		{"edit-plan.schema.json", incompletePlan, func() any { return new(wire.EditPlan) }, wire.ScanForbidden, 100},
+		{"check-assessment.schema.json", assessment, func() any { return new(wire.Assessment) }, wire.ScanHostOwned, 400},
+		{"check-evaluate.schema.json#/$defs/params", evaluateParams, func() any { return new(wire.EvaluateParams) }, scanPrior, 100},
+		{"initialize.schema.json#/$defs/params", initializeParams, func() any { return new(wire.InitializeParams) }, nil, 60},
+		{"initialize.schema.json#/$defs/result", initializeResult, func() any { return new(wire.InitializeResult) }, nil, 300},
+		{"initialize.schema.json#/$defs/initializedParams", initializedParams, func() any { return new(wire.InitializedParams) }, nil, 60},
+		{"edit-propose.schema.json#/$defs/params", proposeParams, func() any { return new(wire.ProposeParams) }, wire.ScanForbidden, 60},
+		{"sense-requests.schema.json#/$defs/references.params", referencesParams, func() any { return new(wire.ReferencesParams) }, nil, 30},
+		{"sense-requests.schema.json#/$defs/callers.params", callersParams, func() any { return new(wire.CallsParams) }, nil, 20},
+		{"sense-requests.schema.json#/$defs/symbols.params", symbolsParams, func() any { return new(wire.SymbolsParams) }, nil, 20},
+		{"sense-requests.schema.json#/$defs/impact.params", impactParams, func() any { return new(wire.ImpactParams) }, nil, 30},
+		{"sense-requests.schema.json#/$defs/query.params", queryParams, func() any { return new(wire.QueryParams) }, nil, 20},
+		{"sense-graph.schema.json#/$defs/graphResult", graphResult, func() any { return new(wire.GraphResult) }, nil, 100},
+		{"sense-graph.schema.json#/$defs/impactResult", impactResult, func() any { return new(wire.ImpactResult) }, nil, 60},
+		{"host-callbacks.schema.json#/$defs/listTree.params", listTreeParams, func() any { return new(wire.ListTreeParams) }, nil, 20},
+		{"host-callbacks.schema.json#/$defs/putBlob.params", `{"blobs":[{"encoding":"utf-8","bytes":"x"}]}`, func() any { return new(wire.PutBlobParams) }, nil, 20},
+		{"host-callbacks.schema.json#/$defs/logMessage.params", `{"level":"warn","message":"m"}`, func() any { return new(wire.LogMessageParams) }, nil, 10},
+		{"host-callbacks.schema.json#/$defs/publishDiagnostics.params", publishParams, func() any { return new(wire.PublishDiagnosticsParams) }, wire.ScanHostOwned, 60},
+		{"progress.schema.json#/$defs/params", `{"token":"t","value":{"kind":"report","percentage":5,"message":"m"}}`, func() any { return new(wire.ProgressParams) }, nil, 20},
+		{"progress.schema.json#/$defs/params", `{"token":7,"value":{"kind":"diagnostics","diagnostics":[]}}`, func() any { return new(wire.ProgressParams) }, nil, 20},
+		{"progress.schema.json#/$defs/params", `{"token":7,"value":{"kind":"end","message":"m"}}`, func() any { return new(wire.ProgressParams) }, nil, 20},
+	} {
+		s, err := c.Compile(schemaBase + m.schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := value(t, m.in)
 		if err := validate(t, s, v); err != nil {
 			t.Fatal(err)
 		}
+		into := m.fresh()
+		if err := wire.Decode(v, into); err != nil {
+			t.Errorf("%s: %v", m.schema, err)
+			continue
+		}
+		if again, err := canon.From(into); err != nil || !canon.Equal(v, again) {
+			t.Errorf("%s: decoded and encoded again: %v\n%s\n%s", m.schema, err, v.Bytes(), again.Bytes())
+		}
 		tried := 0
-		mutate(v, func(m canon.Value) {
+		mutate(v, func(v canon.Value) {
 			tried++
-			var p wire.EditPlan
-			got, want := wire.Decode(m, &p), validate(t, s, m)
-			if len(wire.ScanForbidden(m)) > 0 {
-				got = errForbidden // the two belong together for plans
+			got, want := wire.Decode(v, m.fresh()), validate(t, s, v)
+			if m.scan != nil && len(m.scan(v)) > 0 {
+				got = errForbidden // the two belong together
 			}
 			if got == nil && want != nil {
-				t.Errorf("accepted against the schema: %v\n%s", want, m.Bytes())
+				t.Errorf("%s: accepted against the schema: %v\n%s", m.schema, want, v.Bytes())
 			}
 			if got != nil && want == nil {
-				t.Errorf("refused in spite of the schema: %v\n%s", got, m.Bytes())
+				t.Errorf("%s: refused in spite of the schema: %v\n%s", m.schema, got, v.Bytes())
 			}
 		})
-		if tried < 100 {
-			t.Errorf("only %d variants", tried)
+		if tried < m.least {
+			t.Errorf("%s: only %d variants", m.schema, tried)
 		}
 	}
+}
+
+// scanPrior leaves out the configuration, which is the host's own.
+func scanPrior(v canon.Value) []wire.Forbidden {
+	prior, _ := v.Get("priorDiagnostics")
+	return wire.ScanHostOwned(prior)
 }
 
 var errForbidden = errors.New("forbidden member")
