@@ -69,11 +69,16 @@ func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.
 // LoadStatCache reads the cache of the workspace that key names from dir, which
 // may be nil. Only an error of the system is an error.
 func LoadStatCache(dir vfs.Dir, key string) (*StatCache, error) {
+	return loadCache(dir, cacheName, key)
+}
+
+// loadCache is LoadStatCache for the file name.
+func loadCache(dir vfs.Dir, name, key string) (*StatCache, error) {
 	empty := &StatCache{key: key}
 	if dir == nil {
 		return empty, nil
 	}
-	f, err := dir.Open(cacheName)
+	f, err := dir.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return empty, nil
 	}
@@ -340,11 +345,13 @@ func MergeCaches(old *StatCache, memo string, parts []*CacheBuilder) (next *Stat
 // Store writes the cache to dir by an atomic replacement, unsynced: a cache
 // that a crash tears fails its checksum and counts as empty. When another
 // process is writing at the same time, its cache stands and ours is dropped.
-func (c *StatCache) Store(dir vfs.Dir) error {
+func (c *StatCache) Store(dir vfs.Dir) error { return c.storeAs(dir, cacheName) }
+
+func (c *StatCache) storeAs(dir vfs.Dir, name string) error {
 	if dir == nil || len(c.raw) == 0 {
 		return nil
 	}
-	const tmp = cacheName + ".new"
+	tmp := name + ".new"
 	f, err := dir.Create(tmp, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		if st, serr := dir.Lstat(tmp); serr != nil || time.Since(time.Unix(0, st.Mtime)) < time.Minute {
@@ -363,7 +370,7 @@ func (c *StatCache) Store(dir vfs.Dir) error {
 		err = cerr
 	}
 	if err == nil {
-		err = dir.Rename(tmp, dir, cacheName, vfs.Replace)
+		err = dir.Rename(tmp, dir, name, vfs.Replace)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("write stat cache: %w", err), dir.Unlink(tmp))

@@ -66,6 +66,13 @@ type Stamp struct {
 	State any
 }
 
+// File is one file of a state of a workspace.
+type File struct {
+	Path   string // raw bytes of the name; may be no valid Path
+	Mode   FileMode
+	Digest Digest // of its bytes, or of a link's target; zero: not known
+}
+
 // PathInfo is what the repository says of one path.
 type PathInfo struct {
 	Tracked      bool   // in the index
@@ -99,6 +106,11 @@ type Workspace interface {
 	// PathInfo looks up paths in index, ignore rules and attributes as they
 	// are now; the result is in the order of paths.
 	PathInfo(ctx context.Context, paths []Path) ([]PathInfo, error)
+	// Files lists the files that belong to the state that s saw: what the
+	// revision holds and the overlay leaves alone, and what the overlay puts.
+	// Sorted by path. Digest is set where the look learned it; HashFiles learns
+	// the rest.
+	Files(ctx context.Context, s *Stamp) ([]File, error)
 	// Close writes back the stat cache and releases handles.
 	Close() error
 }
