@@ -52,6 +52,8 @@ var rooms = []room{
 	{"checks", []string{"internal/canon", "seam/wire", "snapshot", "worktree"}, "runs checks over a candidate and watches the base for drift; a provider's answer keeps the words of the protocol"},
 	{"checks/command", []string{"checks", "sandbox", "worktree"}, "a check that is a program in a sandbox over a candidate"},
 	{"checks/policy", []string{"checks", "internal/canon", "internal/home", "seam/wire"}, "decides on results by configuration; runs nothing"},
+	{"seam/provider", []string{"checks", "internal/canon", "internal/vfs", "sandbox", "seam/wire", "worktree"},
+		"provider processes: launched in a sandbox, held against the contract, reported as results of checks"},
 	{"apply", []string{"apply/commit", "apply/exchange", "checks", "checks/command", "checks/policy", "editplan", "editplan/merge", "editplan/patch",
 		"internal/canon", "internal/home", "internal/lock", "internal/refusal", "internal/vfs", "preconditions", "receipt", "sandbox",
 		"seam/wire", "snapshot", "snapshot/gitbase", "worktree"}, "leads one plan through all stages"},
