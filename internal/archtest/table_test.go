@@ -22,6 +22,7 @@ var rooms = []room{
 	{"internal/need", nil, "what tests need of the machine"},
 
 	{"seam/wire", []string{"internal/canon", "internal/refusal"}, "messages are decoded from values and refused by code"},
+	{"seam/rpc", []string{"internal/canon", "seam/wire"}, "a connection: lines, envelopes and pairing; the errors in them are messages"},
 	{"sandbox", nil, "starts children; knows nothing of plans or trees"},
 	{"sandbox/sandboxtest", []string{"internal/need", "sandbox"}, "helps tests to be a sandbox's child"},
 
@@ -81,7 +82,7 @@ var outside = []struct {
 }{
 	{"github.com/go-git/go-git", []string{"snapshot/gitbase"}, true, "reads objects, never what is on disk and never writes the user's tree"},
 	{"github.com/sergi/go-diff", []string{"editplan/patch"}, true, "display inside a line only: it converts to runes, so no byte that lands may pass through it"},
-	{"github.com/sourcegraph/jsonrpc2", nil, true, "there is no protocol peer yet"},
+	{"github.com/sourcegraph/jsonrpc2", []string{"seam/rpc"}, true, "pairs answers with calls; no message passes through it"},
 	{"github.com/spf13/pflag", []string{"cmd/asp"}, true, "flags belong to the command line"},
 	{"github.com/google/go-cmp", []string{"internal/vfs/vfstest"}, false, "compares in tests; may panic"},
 	{"pgregory.net/rapid", []string{"internal/vfs/vfstest"}, false, "property tests"},
