@@ -19,6 +19,7 @@ import (
 const (
 	orderFD  = 3
 	reportFD = 4
+	execFD   = 5 // the program, where the order says Pinned
 )
 
 // exit status of the child half itself; the command's own is in the report.
@@ -105,7 +106,7 @@ func (c *child) setup() error {
 				return fail(err, "bring up loopback")
 			}
 		}
-		if err := setupMounts(s); err != nil {
+		if err := setupMounts(s, c.order.Pinned); err != nil {
 			return err
 		}
 		_ = unix.Sethostname([]byte("check")) // cosmetic
@@ -186,7 +187,7 @@ func (c *child) start() (int, error) {
 	if h := s.Env["HOME"]; h != "" {
 		_ = os.MkdirAll(h, 0o700) // inside the private temporary directory, or it fails
 	}
-	exe, err := lookPath(s.Argv[0], s.Env["PATH"])
+	exe, err := c.program()
 	if err != nil {
 		return 0, err
 	}
@@ -199,6 +200,50 @@ func (c *child) start() (int, error) {
 		return 0, &os.PathError{Op: "exec", Path: exe, Err: err}
 	}
 	return pid, nil
+}
+
+// program is what to execute. A pinned one is mounted at its path in namespaces;
+// without, it is the open file itself, except that the interpreter of a script
+// needs a name, which is compared right before.
+func (c *child) program() (string, error) {
+	s := &c.order.Spec
+	switch pin := c.order.Pinned; {
+	case pin == "":
+		return lookPath(s.Argv[0], s.Env["PATH"])
+	case c.order.Namespaces:
+		return pin, nil
+	default:
+		if err := samePinned(pin); err != nil {
+			return "", &os.PathError{Op: "exec", Path: pin, Err: err}
+		}
+		var start [2]byte
+		if n, _ := unix.Pread(execFD, start[:], 0); n == 2 && start == [2]byte{'#', '!'} {
+			return pin, nil
+		}
+		return fmt.Sprintf("/proc/self/fd/%d", execFD), nil
+	}
+}
+
+// samePinned compares what lies at path with the program of execFD.
+func samePinned(path string) error {
+	var there unix.Stat_t
+	if err := unix.Stat(path, &there); err != nil {
+		return err
+	}
+	return pinned(there)
+}
+
+var errNotPinned = errors.New("not the file that was verified")
+
+func pinned(st unix.Stat_t) error {
+	var want unix.Stat_t
+	if err := unix.Fstat(execFD, &want); err != nil {
+		return err
+	}
+	if st.Dev != want.Dev || st.Ino != want.Ino || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errNotPinned
+	}
+	return nil
 }
 
 // lookPath finds the program inside the sandbox; relative entries of PATH are

@@ -56,13 +56,20 @@ type placed struct {
 //
 // Mounts inherited from the host are locked by the kernel: neither the command
 // nor a further user namespace of it can detach ours to see what is below.
-func setupMounts(s *Spec) error {
+func setupMounts(s *Spec, pin string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fail(err, "make mounts private")
 	}
 	list, err := prepare(s)
 	if err != nil {
 		return err
+	}
+	if pin != "" {
+		p, err := preparePinned(pin)
+		if err != nil {
+			return err
+		}
+		list = append(list, p)
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID}
 	if err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &attr); err != nil {
@@ -154,6 +161,26 @@ func prepareMount(m Mount) (placed, error) {
 		err = unix.EINVAL
 	}
 	return p, fail(err, "prepare mount at %.200q", m.Target)
+}
+
+// preparePinned mounts the program over its own name. The mount is made from the
+// name, because a descriptor of the parent belongs to another mount namespace,
+// and then is the file that the parent has open, or nothing.
+func preparePinned(path string) (placed, error) {
+	p := placed{target: path, must: true, file: true, label: "program"}
+	var err error
+	if p.fd, err = unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return p, fail(err, "open program %.200q", path)
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(p.fd, &st); err == nil {
+		err = pinned(st)
+	}
+	if err != nil {
+		return p, fail(err, "hold program %.200q", path)
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	return p, fail(unix.MountSetattr(p.fd, "", unix.AT_EMPTY_PATH, &attr), "hold program %.200q", path)
 }
 
 // newOverlay makes a detached overlay. The layers are given as descriptors: no

@@ -16,10 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stdio says what the command's streams are. A nil In is /dev/null; a nil Out or
-// Err is captured into the Result. Files given are not closed.
+// Stdio says what the command's streams are, and what it is. A nil In is
+// /dev/null; a nil Out or Err is captured into the Result. Files given are not
+// closed.
 type Stdio struct {
 	In, Out, Err *os.File
+	// Exec, if not nil, is the program, open for reading: Argv[0] must be an
+	// absolute path that leads to this very file, and it is this file that runs,
+	// whatever lies there by then. In namespaces it also is what is seen at that
+	// path, so that scripts run too. Its own descriptor is not inherited.
+	Exec *os.File
 }
 
 // Run starts s and waits for its end. See Start and Process.Wait.
@@ -56,6 +62,9 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	if err != nil {
 		return nil, err
 	}
+	if stdio.Exec != nil && !filepath.IsAbs(s.Argv[0]) {
+		return nil, fmt.Errorf("start sandbox: program %.200q is not absolute", s.Argv[0])
+	}
 	s.Limits = s.Limits.withDefaults()
 	marker, err := newMarker()
 	if err != nil {
@@ -75,10 +84,17 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	}
 	h.listen(s.Limits.Output)
 	s.Spare = nil
+	pinned := ""
+	if stdio.Exec != nil {
+		// Mounts are attached at names without links in them.
+		if pinned, err = filepath.EvalSymlinks(s.Argv[0]); err != nil {
+			pinned = s.Argv[0] // the child says what is wrong with it
+		}
+	}
 	p := &Process{half: h, spec: s, started: time.Now(), running: make(chan struct{}), done: make(chan struct{})}
 	p.watching.Add(1)
 	go p.watch(ctx)
-	err = p.admitRun(order{Spec: s, Namespaces: namespaces, Marker: marker})
+	err = p.admitRun(order{Spec: s, Namespaces: namespaces, Marker: marker, Pinned: pinned})
 	if err != nil {
 		h.kill()
 		h.finish()
@@ -320,6 +336,9 @@ func spawn(namespaces, netOff bool, io Stdio) (_ *half, err error) {
 		Dir: "/", Stdin: stdin, Stdout: stdout, Stderr: stderr,
 		ExtraFiles:  []*os.File{orderR, reportW},
 		SysProcAttr: childAttr(namespaces, netOff),
+	}
+	if io.Exec != nil {
+		h.cmd.ExtraFiles = append(h.cmd.ExtraFiles, io.Exec) // execFD
 	}
 	if err := h.start(); err != nil {
 		return nil, err

@@ -16,8 +16,8 @@ func Probe(context.Context, ProbeDirs) Caps {
 	return Caps{no, no, no, no, no, no, no, no}
 }
 
-// Stdio says what the command's streams are.
-type Stdio struct{ In, Out, Err *os.File }
+// Stdio says what the command's streams are, and what it is.
+type Stdio struct{ In, Out, Err, Exec *os.File }
 
 // Process is a started command; none is on this system.
 type Process struct{}

@@ -25,6 +25,7 @@ type order struct {
 	Spec       Spec
 	Namespaces bool
 	Marker     string // name of the probe's file; unguessable
+	Pinned     string // where the program of execFD is, without links; "" when there is none
 	Probe      *ProbeDirs
 }
 
@@ -80,6 +81,7 @@ func (o *order) fields(w *wire) {
 	o.Spec.fields(w)
 	w.bool(&o.Namespaces)
 	w.string(&o.Marker)
+	w.string(&o.Pinned)
 	if optional(w, &o.Probe) {
 		w.string(&o.Probe.Lower)
 		w.string(&o.Probe.Scratch)
