@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/aspengine/asp/checks"
@@ -52,5 +53,66 @@ func (p Policy) Assign(cs wire.CallSite, f wire.Family, known []checks.Participa
 // reason is missing-authority, insufficient-assurance or direct-write-risk,
 // which are refusals no-authority, weak-assurance and direct-write of an apply.
 func (p Policy) EditAuthority(who checks.Participant, established checks.Isolation) (wire.AuthorityEvidence, *wire.Degradation) {
-	return wire.AuthorityEvidence{}, &wire.Degradation{Source: who.ID, Reason: wire.DegradeMissingAuthority, Capability: wire.Edit}
+	ev := Evidence(who, established)
+	ev.Authority.PolicyDigest = p.Digest
+	no := func(reason wire.DegradeReason, requirement, detail string) *wire.Degradation {
+		return &wire.Degradation{Source: clip(who.ID, maxDetail), Reason: reason, Requirement: requirement, Capability: wire.Edit,
+			ProviderState: who.State, Detail: clip(detail, maxDetail)}
+	}
+	if who.DirectWrite {
+		return ev, no(wire.DegradeDirectWriteRisk, "", "it asked for, or has, a way to write the workspace without the host")
+	}
+	bad := no(wire.DegradeMissingAuthority, "", "no requirement of the active policy pins it for edit; see docs/policy.md")
+	for _, r := range []*Repository{p.Repository, p.Config.Floor} {
+		if r == nil {
+			continue
+		}
+		for _, req := range r.Requirements {
+			if !slices.Contains(req.Capabilities, wire.Edit) {
+				continue
+			}
+			for _, pin := range req.Pins {
+				if pin.ID != who.ID {
+					continue
+				}
+				cause := p.editPin(req, pin, who, established)
+				if cause.reason == "" {
+					ev.Conformance = pin.Conformance
+					ev.Authority.Granted, ev.Authority.Requirement = true, req.ID
+					return ev, nil
+				}
+				// The nearest miss is what to tell: assurance before authority.
+				if bad.Requirement == "" || cause.reason == wire.DegradeInsufficientAssurance {
+					bad = no(cause.reason, req.ID, cause.detail)
+				}
+			}
+		}
+	}
+	if bad.Requirement != "" {
+		ev.Authority.Requirement = bad.Requirement
+	}
+	return ev, bad
+}
+
+// editPin says why one pin gives no authority to edit; the zero cause when it
+// does.
+func (p Policy) editPin(req Requirement, pin Pin, who checks.Participant, established checks.Isolation) cause {
+	got, diff := modeOf(established), pin.mismatch(who)
+	switch {
+	case who.FastPath != "":
+		return cause{reason: wire.DegradeMissingAuthority, detail: "a provider has no path around the host: " + who.FastPath}
+	case diff != "":
+		return cause{reason: wire.DegradeMissingAuthority, detail: diff}
+	case who.Mode != wire.Gated:
+		return cause{reason: wire.DegradeMissingAuthority, detail: fmt.Sprintf("it is enabled as %s: `asp repo enable %s --mode gated` lets its plans be applied", orNone(string(who.Mode)), clip(who.ID, 100))}
+	case who.ServerVersion != "" && who.ServerVersion != who.Version:
+		return cause{reason: wire.DegradeMissingAuthority, detail: fmt.Sprintf("it says that it is version %q, its manifest says %q", clip(who.ServerVersion, 100), clip(who.Version, 100))}
+	case !who.Verified:
+		return cause{reason: wire.DegradeMissingAuthority, detail: "its artifact was not verified at this launch"}
+	case got.Rank() < weakest(req.Assurance):
+		return cause{reason: wire.DegradeInsufficientAssurance, detail: fmt.Sprintf("the requirement accepts %s, the run established %s", join(req.Assurance), got)}
+	case got.Rank() < p.Config.Sandbox.Require.Rank():
+		return cause{reason: wire.DegradeInsufficientAssurance, detail: fmt.Sprintf("config.json demands %s, the run established %s", p.Config.Sandbox.Require, got)}
+	}
+	return cause{}
 }

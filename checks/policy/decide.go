@@ -11,8 +11,10 @@ import (
 // Question is everything that a decision depends on, beside the policy.
 type Question struct {
 	CallSite wire.CallSite
-	Named    []string        // command checks asked for by name
-	Results  []checks.Result // the last answer of every check that was run
+	Named    []string // command checks asked for by name
+	// Results holds the last answer of every check that was run, and, for
+	// requirements on inspect and edit, how the providers stand in these families.
+	Results []checks.Result
 	// Apply: the decision lets a transaction through. It never fails open, and
 	// a rejected policy blocks it at every call-site.
 	Apply bool
@@ -23,6 +25,9 @@ type Question struct {
 	// the authority from any answer: a stale baseline, a candidate that
 	// changes its own policy.
 	Blocking []wire.Degradation
+	// Candidate is what Policy.Candidate found of a change that touches the
+	// policy: it blocks a gate and is shown elsewhere. nil: nothing.
+	Candidate *wire.Degradation
 }
 
 // Decision is the host's answer, with what it rests on.
@@ -33,8 +38,11 @@ type Decision struct {
 	Findings []wire.Finding
 	Failures []wire.Degradation // every cause in Coverage.Degraded
 	Evidence []wire.AuthorityEvidence
-	// Mode is the weakest isolation among the required checks that ran;
-	// advisory when there were none.
+	// Provenance names the providers whose answers contributed, for receipts.
+	Provenance []wire.ProviderProvenance
+	// Mode is advisory unless something required ran; then it is the weakest
+	// isolation of all checks that ran and all providers that were started: one
+	// that could write is enough to lose the claim.
 	Mode wire.Mode
 }
 
@@ -42,19 +50,20 @@ type Decision struct {
 //
 //  1. Causes that make every answer void (no policy for a gate, a rejected or
 //     another policy, the caller's own) make the decision indeterminate.
-//  2. A required check that ran complete, in a sandbox as strong as demanded,
-//     and found something: deny, whatever else is missing. No completion of
-//     the rest could turn that into an allow.
+//  2. A required requirement that ran complete, by somebody with authority, in
+//     a sandbox as strong as demanded, and found something: deny, whatever else
+//     is missing. No completion of the rest could turn that into an allow.
 //  3. Anything required that did not run so: indeterminate. On interactive
 //     alone, and never for an apply, a health cause (crash, time-out,
-//     unavailable) opens instead, visibly.
+//     quarantine, unavailable, an error answer of class health) opens instead,
+//     visibly.
 //  4. Otherwise allow.
 func Decide(p Policy, q Question) Decision {
-	d := &decider{p: p, q: q}
+	n := len(q.Results)
+	d := &decider{p: p, q: q, demands: p.Demands(q.CallSite, q.Named), gates: make([]bool, n), notes: make([]string, n), by: make([]wire.AuthorityEvidence, n)}
 	d.void()
-	demands := p.Demands(q.CallSite, q.Named)
 	blocked := map[string]bool{} // ids with an unmet part
-	for _, m := range demands {
+	for _, m := range d.demands {
 		if m.Required {
 			d.required = addOnce(d.required, m.ID)
 			if !d.demand(m) {
@@ -62,18 +71,21 @@ func Decide(p Policy, q Question) Decision {
 			}
 		}
 	}
-	for _, m := range demands {
+	for _, m := range d.demands {
 		if m.Required && !blocked[m.ID] {
 			d.ran = addOnce(d.ran, m.ID)
 		}
 	}
-	for _, m := range demands {
+	for _, m := range d.demands {
 		if !m.Required && !slices.Contains(d.required, m.ID) {
 			d.optional(m)
 		}
 	}
+	d.volunteers()
+	d.providerFindings()
 	out := Decision{
-		Decision: wire.Allow, CallSite: q.CallSite, Findings: d.findings, Evidence: d.evidence, Failures: d.degraded, Mode: d.mode,
+		Decision: wire.Allow, CallSite: q.CallSite, Findings: d.findings, Evidence: d.evidence, Failures: d.degraded,
+		Provenance: d.provenance, Mode: d.mode(),
 		Coverage: wire.Coverage{
 			Exhaustive: len(d.degraded) == 0, Required: d.required, Enrolled: d.required, Ran: d.ran, Degraded: d.degraded,
 		},
@@ -86,21 +98,24 @@ func Decide(p Policy, q Question) Decision {
 	case d.unmet:
 		out.Decision = wire.Indeterminate
 	}
-	if out.Mode == "" {
-		out.Mode = wire.Advisory
-	}
 	return out
 }
 
 type decider struct {
-	p                     Policy
-	q                     Question
-	required, ran         []string
-	degraded              []wire.Degradation
-	findings              []wire.Finding
-	evidence              []wire.AuthorityEvidence
-	mode                  wire.Mode
-	isVoid, denied, unmet bool
+	p                            Policy
+	q                            Question
+	demands                      []Demand
+	required, ran                []string
+	degraded                     []wire.Degradation
+	findings                     []wire.Finding
+	evidence                     []wire.AuthorityEvidence
+	provenance                   []wire.ProviderProvenance
+	isVoid, denied, unmet, solid bool // solid: something required ran
+	// By result: whether the findings of a provider gate, why they do not, and
+	// by whose word they count.
+	gates []bool
+	notes []string
+	by    []wire.AuthorityEvidence
 }
 
 func addOnce(to []string, id string) []string {
@@ -110,27 +125,54 @@ func addOnce(to []string, id string) []string {
 	return append(to, id)
 }
 
+// open tells whether health causes open.
+func (d *decider) open() bool { return d.q.CallSite == wire.Interactive && !d.q.Apply }
+
+// mode is the weakest isolation of all that took part.
+func (d *decider) mode() wire.Mode {
+	if !d.solid {
+		return wire.Advisory
+	}
+	m := wire.Isolated
+	for _, r := range d.q.Results {
+		switch r.Status {
+		case checks.StatusInvalid, checks.Missing, checks.Quarantined, checks.Unavailable:
+			continue // no process was started
+		}
+		if got := modeOf(r.Isolation); got.Rank() < m.Rank() {
+			m = got
+		}
+	}
+	return m
+}
+
 // void finds the causes that concern the decision as a whole.
 func (d *decider) void() {
 	block := func(g wire.Degradation) {
 		d.degraded = append(d.degraded, g)
 		d.isVoid = true
 	}
-	if d.p.Source == SourceBuiltin && d.q.CallSite == wire.Gate {
-		block(wire.Degradation{Source: "policy", Reason: wire.DegradeMissing,
-			Detail: "a gate needs an active policy: enrol the repository and commit .asp/asp.json, or set a floor in config.json"})
-	}
-	if d.p.Activation == Rejected {
-		g := wire.Degradation{Source: "policy", Reason: wire.DegradeMalformed, Detail: clip("the committed policy is rejected: "+d.p.Problem, maxDetail)}
-		if d.q.CallSite == wire.Gate || d.q.Apply {
+	show := func(g wire.Degradation, blocks bool) {
+		if blocks {
 			block(g)
 		} else {
 			d.degraded = append(d.degraded, g)
 		}
 	}
+	if d.p.Source == SourceBuiltin && d.q.CallSite == wire.Gate {
+		block(wire.Degradation{Source: "policy", Reason: wire.DegradeMissing,
+			Detail: "a gate needs an active policy: enrol the repository and commit .asp/asp.json, or set a floor in config.json"})
+	}
+	if d.p.Activation == Rejected {
+		show(wire.Degradation{Source: "policy", Reason: wire.DegradeMalformed, Detail: clip("the committed policy is rejected: "+d.p.Problem, maxDetail)},
+			d.q.CallSite == wire.Gate || d.q.Apply)
+	}
 	if b := d.q.BasePolicyDigest; b != "" && b != d.p.Digest {
 		block(wire.Degradation{Source: "policy", Reason: wire.DegradeIncompatible,
 			Detail: clip(fmt.Sprintf("the request names policy %q, the active one is %q", b, d.p.Digest), maxDetail)})
+	}
+	if d.q.Candidate != nil {
+		show(*d.q.Candidate, d.q.CallSite == wire.Gate)
 	}
 	for _, g := range d.q.Blocking {
 		block(g)
@@ -139,15 +181,14 @@ func (d *decider) void() {
 
 // demand judges a required demand; it tells whether it ran to completion.
 func (d *decider) demand(m Demand) bool {
+	if m.Requirement != nil {
+		return d.requirement(m)
+	}
 	degrade := func(reason wire.DegradeReason, family wire.Family, state wire.Lifecycle, detail string) bool {
 		d.degraded = append(d.degraded, wire.Degradation{
 			Source: m.ID, Reason: reason, Requirement: m.ID, Detail: clip(detail, maxDetail), Capability: family, ProviderState: state,
 		})
 		return false
-	}
-	if m.Requirement != nil {
-		d.unmet = true
-		return degrade(wire.DegradeMissingRequiredProvider, m.Requirement.Capabilities[0], "", "no provider with authority for this requirement takes part")
 	}
 	r := d.result(m.ID)
 	if m.Command == nil || r == nil {
@@ -158,29 +199,22 @@ func (d *decider) demand(m Demand) bool {
 		return degrade(wire.DegradeMissing, wire.Check, "", "the check was not run")
 	}
 	ev := d.addEvidence(*m.Command, *r, true)
-	reason, state, health := cause(r.Status)
+	c := causeOf(*r)
 	switch {
-	case reason != "":
-		open := health && d.q.CallSite == wire.Interactive && !d.q.Apply
-		detail := r.Detail
-		if detail == "" {
-			detail = r.Status.String()
-		}
+	case c.reason != "":
 		d.addFindings(*m.Command, *r, ev, "the check did not complete")
-		if open {
-			return degrade(wire.DegradeFailOpen, wire.Check, state, string(reason)+": "+detail)
+		if c.health && d.open() {
+			return degrade(wire.DegradeFailOpen, wire.Check, c.state, string(c.reason)+": "+c.detail)
 		}
 		d.unmet = true
-		return degrade(reason, wire.Check, state, detail)
+		return degrade(c.reason, wire.Check, c.state, c.detail)
 	case modeOf(r.Isolation).Rank() < d.p.Config.Sandbox.Require.Rank():
 		d.unmet = true
 		d.addFindings(*m.Command, *r, ev, "the check ran with less isolation than is demanded")
 		return degrade(wire.DegradeInsufficientAssurance, wire.Check, "",
 			fmt.Sprintf("config.json demands %s, the run established %s. %s", d.p.Config.Sandbox.Require, modeOf(r.Isolation), r.Evidence))
 	}
-	if mode := modeOf(r.Isolation); d.mode == "" || mode.Rank() < d.mode.Rank() {
-		d.mode = mode
-	}
+	d.solid = true
 	if r.Status == checks.Failed {
 		d.denied = true
 		d.addFindings(*m.Command, *r, ev, "")
@@ -194,19 +228,19 @@ func (d *decider) demand(m Demand) bool {
 // optional judges what is asked for without being required: it is shown and
 // blocks nothing.
 func (d *decider) optional(m Demand) {
+	if m.Requirement != nil {
+		d.optionalRequirement(m)
+		return
+	}
 	degrade := func(detail string) {
 		g := wire.Degradation{Source: m.ID, Reason: wire.DegradeOptionalDegraded, Requirement: m.ID, Detail: clip(detail, maxDetail)}
 		if m.Command != nil {
 			g.Capability = wire.Check
-		} else if m.Requirement != nil {
-			g.Capability = m.Requirement.Capabilities[0]
 		}
 		d.degraded = append(d.degraded, g)
 	}
 	r := d.result(m.ID)
 	switch {
-	case m.Requirement != nil:
-		degrade("missing-required-provider: no provider with authority for this requirement takes part")
 	case m.Command == nil:
 		degrade("missing: nothing defines this requirement")
 	case r == nil:
@@ -214,44 +248,85 @@ func (d *decider) optional(m Demand) {
 	default:
 		ev := d.addEvidence(*m.Command, *r, false)
 		d.addFindings(*m.Command, *r, ev, "the check is not required here")
-		if reason, _, _ := cause(r.Status); reason != "" {
-			degrade(string(reason) + ": " + r.Detail)
+		if c := causeOf(*r); c.reason != "" {
+			degrade(string(c.reason) + ": " + c.detail)
 		} else {
 			d.ran = addOnce(d.ran, m.ID)
 		}
 	}
 }
 
+// result finds the answer of a command check.
 func (d *decider) result(id string) *checks.Result {
 	for i := range d.q.Results {
-		if d.q.Results[i].Name == id {
-			return &d.q.Results[i]
+		if r := &d.q.Results[i]; r.Name == id && r.Provider == nil {
+			return r
 		}
 	}
 	return nil
 }
 
-// cause maps a status that is no complete answer to its reason; health tells
-// whether the cause is one of health in the sense of the fail policy. The
-// reason is "" for a complete answer.
-func cause(s checks.Status) (reason wire.DegradeReason, state wire.Lifecycle, health bool) {
-	switch s {
+// cause is why an answer does not count; reason is "" when it does.
+type cause struct {
+	reason wire.DegradeReason
+	state  wire.Lifecycle
+	health bool // in the sense of the fail policy
+	detail string
+}
+
+// causeOf maps a result that is no complete answer to its cause. The fail policy
+// goes by the reason that is shown, so that no word on the wire can mean two
+// things.
+func causeOf(r checks.Result) cause {
+	var c cause
+	switch r.Status {
 	case checks.Passed, checks.Failed:
-		return "", "", false
+		return c
 	case checks.TimedOut:
-		return wire.DegradeTimedOut, wire.TimedOut, true
+		c = cause{reason: wire.DegradeTimedOut, state: wire.TimedOut}
 	case checks.Crashed:
-		return wire.DegradeCrashed, wire.Crashed, true
+		c = cause{reason: wire.DegradeCrashed, state: wire.Crashed}
 	case checks.Unavailable:
-		return wire.DegradeUnavailable, wire.Unavailable, true
-	case checks.Incomplete:
-		return wire.DegradeIncomplete, "", false
+		c = cause{reason: wire.DegradeUnavailable, state: wire.Unavailable}
+	case checks.Quarantined:
+		c = cause{reason: wire.DegradeQuarantined, state: wire.Quarantined}
 	case checks.Cancelled:
-		return wire.DegradeCancelled, wire.Cancelled, false
+		c = cause{reason: wire.DegradeCancelled, state: wire.Cancelled}
+	case checks.Incomplete:
+		c = cause{reason: wire.DegradeIncomplete}
 	case checks.Stale:
-		return wire.DegradeStale, "", false
+		c = cause{reason: wire.DegradeStale}
+	case checks.Unsupported:
+		c = cause{reason: wire.DegradeUnsupported}
+	case checks.Malformed:
+		c = cause{reason: wire.DegradeMalformed, state: wire.Malformed}
+	case checks.Incompatible:
+		c = cause{reason: wire.DegradeIncompatible, state: wire.Incompatible}
+	case checks.Skewed:
+		c = cause{reason: wire.DegradeSkewed, state: wire.Incompatible}
+	case checks.Missing:
+		c = cause{reason: wire.DegradeMissingRequiredProvider}
+	default:
+		c = cause{reason: wire.DegradeError}
 	}
-	return wire.DegradeError, "", false
+	if r.Provider != nil {
+		if r.Reason != "" {
+			c.reason = r.Reason
+		}
+		if r.State != "" {
+			c.state = r.State
+		}
+	}
+	switch c.reason {
+	case wire.DegradeTimedOut, wire.DegradeCrashed, wire.DegradeUnavailable, wire.DegradeQuarantined:
+		c.health = true
+	case wire.DegradeError:
+		c.health = r.Status == checks.Errored && r.FailClass == wire.FailHealth
+	}
+	if c.detail = r.Detail; c.detail == "" {
+		c.detail = r.Status.String()
+	}
+	return c
 }
 
 func modeOf(i checks.Isolation) wire.Mode {

@@ -253,8 +253,8 @@ func TestProvidersAreMissed(t *testing.T) {
 		decision wire.Decision
 		reasons  string
 	}{
-		{wire.Interactive, wire.Allow, "lint:optional-degraded"},
-		{wire.Gate, wire.Indeterminate, "lint:missing-required-provider command/vet:missing"},
+		{wire.Interactive, wire.Allow, "p:optional-degraded"},
+		{wire.Gate, wire.Indeterminate, "p:missing-required-provider command/vet:missing"},
 		{wire.Sweep, wire.Indeterminate, "nowhere:missing"},
 	} {
 		d := policy.Decide(p, policy.Question{CallSite: c.site})

@@ -92,6 +92,89 @@ func diagnostic(c Command, f checks.Finding, seen map[string]int) wire.Diagnosti
 	return g
 }
 
+// providerFindings turns the diagnostics of providers into findings. Answers
+// that are about something else, or that no one understood, have none.
+func (d *decider) providerFindings() {
+	for i, r := range d.q.Results {
+		if r.Provider == nil || familyOf(r) != wire.Check {
+			continue
+		}
+		switch r.Status {
+		case checks.Malformed, checks.Stale, checks.Skewed, checks.Incompatible, checks.Missing, checks.StatusInvalid:
+			continue
+		}
+		var blocks, informs []wire.Finding
+		for _, g := range r.Diagnostics {
+			if w := d.finding(i, r, g); w.Disposition == wire.Gating {
+				blocks = append(blocks, w)
+			} else {
+				informs = append(informs, w)
+			}
+		}
+		list := append(blocks, informs...) // what blocks is never the part that is cut
+		if more := len(list) + r.More - maxFindings; more > 0 && len(list) > 0 {
+			list = list[:min(len(list), maxFindings)]
+			w := &list[len(list)-1]
+			w.SeverityNote = strings.TrimPrefix(fmt.Sprintf("%s; %d further findings of this source are not shown", w.SeverityNote, more), "; ")
+		}
+		d.findings = append(d.findings, list...)
+	}
+}
+
+// finding is one diagnostic with what the host makes of it.
+func (d *decider) finding(at int, r checks.Result, g wire.Diagnostic) wire.Finding {
+	g.Source = clip(r.Provider.ID, maxDetail) // the host's word, not the provider's
+	g.Code, g.Message, g.Help = clip(g.Code, 200), clip(g.Message, maxMessage), clip(g.Help, maxDetail)
+	w := wire.Finding{Diagnostic: g, Authority: d.by[at], Disposition: wire.AdvisoryFinding}
+	why := d.notes[at]
+	if d.gates[at] {
+		why = gating(g, r.Comparison)
+	}
+	if g.Help != "" {
+		w.NextStep, w.NextStepOrigin = g.Help, wire.StepFromServer
+	}
+	switch {
+	case why == "":
+		w.Disposition = wire.Gating
+		if w.NextStep == "" {
+			w.NextStep, w.NextStepOrigin = nextStep(g), wire.StepSynthesized
+		}
+	case g.Severity == wire.SeverityError:
+		w.SeverityNote = "not blocking: " + why
+	}
+	return w
+}
+
+// nextStep is the host's own advice where the provider gives none.
+func nextStep(g wire.Diagnostic) string {
+	if g.Fix != nil {
+		return fmt.Sprintf("%s offers a fix: `asp fix %s` makes a plan of it to look at and apply.", g.Source, clip(g.Fingerprint, 200))
+	}
+	where := fmt.Sprintf("%q", clip(g.Location.Path, 300))
+	if g.Location.Path == "." || g.Location.Path == "" {
+		where = "the change"
+	} else if g.Location.Range != nil {
+		where += fmt.Sprintf(" line %d", g.Location.Range.Start.Line+1)
+	}
+	return fmt.Sprintf("Look at %s, mend what %s reports there, and try again.", where, g.Code)
+}
+
+// blocking says in one line what a provider's answer complained of.
+func (d *decider) blocking(s standing) string {
+	r := d.q.Results[s.at]
+	for _, g := range r.Diagnostics {
+		if gating(g, r.Comparison) != "" {
+			continue
+		}
+		first := clip(g.Code+": "+g.Message, maxDetail/2)
+		if s.blocks+r.More > 1 {
+			first += fmt.Sprintf(" (and %d more)", s.blocks+r.More-1)
+		}
+		return first
+	}
+	return "" // not reached: the caller counted one
+}
+
 // blockingDetail says in one line what a failed check complained of.
 func blockingDetail(r checks.Result) string {
 	switch len(r.Findings) {
