@@ -22,6 +22,7 @@ var rooms = []room{
 	{"internal/need", nil, "what tests need of the machine"},
 
 	{"seam/wire", []string{"internal/canon", "internal/refusal"}, "messages are decoded from values and refused by code"},
+	{"seam/manifest", []string{"internal/canon", "internal/home", "internal/vfs", "seam/wire"}, "manifests in the state directory, and the files that they name"},
 	{"seam/rpc", []string{"internal/canon", "seam/wire"}, "a connection: lines, envelopes and pairing; the errors in them are messages"},
 	{"sandbox", nil, "starts children; knows nothing of plans or trees"},
 	{"sandbox/sandboxtest", []string{"internal/need", "sandbox"}, "helps tests to be a sandbox's child"},
