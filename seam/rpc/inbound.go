@@ -15,17 +15,19 @@ import (
 type inbound struct {
 	mu       sync.Mutex
 	byID     map[string]*inRequest // arrived and not answered
+	seq      int64                 // of the last one
 	running  int
 	waiting  []*inRequest
 	notes    []message
 	noteBusy bool
-	bytes    int64         // of waiting and notes
+	bytes    int64         // of running, waiting and notes
 	wakeNote chan struct{} // holds one
 	changed  chan struct{} // closed and replaced whenever there is less of something
 }
 
 type inRequest struct {
 	m      message
+	seq    int64
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   bool // its answer is on the line; guarded by inbound.mu
@@ -49,7 +51,8 @@ func (in *inbound) admit(ctx context.Context, m message) bool {
 	if in.byID[key] != nil {
 		return false
 	}
-	r := &inRequest{m: m}
+	in.seq++
+	r := &inRequest{m: m, seq: in.seq}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	in.byID[key] = r
 	return true
@@ -123,8 +126,9 @@ func (c *Conn) begin(m message) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	r := in.byID[idText(m.id)]
+	in.bytes += m.raw
 	if in.running == c.o.MaxInFlight {
-		in.waiting, in.bytes = append(in.waiting, r), in.bytes+m.raw
+		in.waiting = append(in.waiting, r)
 		return
 	}
 	in.running++
@@ -134,26 +138,27 @@ func (c *Conn) begin(m message) {
 // serve runs a request, and after it those that wait.
 func (c *Conn) serve(r *inRequest) {
 	for r != nil {
-		result, e := c.handler.Request(r.ctx, Request{ID: r.m.id, Method: r.m.method, Params: r.m.params, Raw: r.m.raw,
+		result, e := c.handler.Request(r.ctx, Request{ID: r.m.id, Method: r.m.method, Params: r.m.params, Raw: r.m.raw, Seq: r.seq,
 			Progress: func(ctx context.Context, value canon.Value) error { return c.tell(ctx, r, value) }})
 		c.answer(r, result, e)
 		r.cancel(context.Canceled)
-		r = c.inbound.finish()
+		r = c.inbound.finish(r)
 	}
 }
 
-// finish returns the request to run next, if any.
-func (in *inbound) finish() *inRequest {
+// finish ends a request that ran and returns the one to run next, if any.
+func (in *inbound) finish(ended *inRequest) *inRequest {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	defer in.less()
+	in.bytes -= ended.m.raw
 	if len(in.waiting) == 0 {
 		in.running--
 		return nil
 	}
 	r := in.waiting[0]
 	in.waiting[0] = nil
-	in.waiting, in.bytes = in.waiting[1:], in.bytes-r.m.raw
+	in.waiting = in.waiting[1:]
 	return r
 }
 

@@ -18,7 +18,7 @@
 // connection.
 //
 // Memory of a connection is bounded by a few times Options.MessageBytes: one line
-// coming in and its tree, one line going out, and requests that wait, which
+// coming in and its tree, one line going out, and requests that run or wait, which
 // together may be twice the limit. Beyond that reading pauses.
 package rpc
 
@@ -78,6 +78,7 @@ type Request struct {
 	Method string
 	Params canon.Value // an object or an array; no value when absent
 	Raw    int64       // bytes of its line
+	Seq    int64       // its number among the peer's requests, from 1, in their order of arrival
 	// Progress sends $/progress with the request's id as token. Once the request is
 	// answered it does nothing. Progress is advisory: the result alone counts.
 	Progress func(ctx context.Context, value canon.Value) error
