@@ -221,7 +221,10 @@ func note(s standing) string {
 }
 
 // failed tells whether a provider was asked and gave no complete answer.
-func (d *decider) failed(s standing) bool { return causeOf(d.q.Results[s.at]).reason != "" }
+func (d *decider) failed(s standing) bool {
+	reason := causeOf(d.q.Results[s.at]).reason
+	return reason != "" && reason != wire.DegradeMissingRequiredProvider
+}
 
 // weighAll weighs every pin; of several pins of one provider the best counts.
 func (d *decider) weighAll(m Demand, f wire.Family) []standing {
