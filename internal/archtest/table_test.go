@@ -64,6 +64,9 @@ var rooms = []room{
 	{"cmd/asp", []string{"apply", "apply/commit", "checks", "checks/policy", "editplan", "editplan/patch", "internal/canon", "internal/home", "internal/refusal",
 		"internal/vfs", "preconditions", "receipt", "sandbox", "seam/wire", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig"}, "reads flags, calls apply, prints the answer; tells whose fault an error is"},
 
+	{"provider", []string{"internal/canon", "seam/wire"}, "what a provider's author builds on: messages and nothing of the host"},
+	{"provider/providertest", []string{"internal/canon", "provider", "seam/wire"}, "a strict little host for the tests of providers"},
+
 	{"fixtures/demo", nil, "uses the binary alone"},
 	{"fixtures/demo/run", []string{"fixtures/demo"}, "shows the example"},
 	{"casetest", nil, "tests the binary alone"},
@@ -73,7 +76,7 @@ var rooms = []room{
 }
 
 // testOnly may be imported by tests and by each other only.
-var testOnly = []string{"internal/need", "internal/vfs/vfstest", "sandbox/sandboxtest", "snapshot/gitbase/internal/gitoracle"}
+var testOnly = []string{"internal/need", "internal/vfs/vfstest", "provider/providertest", "sandbox/sandboxtest", "snapshot/gitbase/internal/gitoracle"}
 
 // outside says which packages may import which module; tests included where
 // tests is true.
