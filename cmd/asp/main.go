@@ -53,6 +53,7 @@ func commands() []*command {
 	return []*command{
 		applyCommand(), planCommand(), publishCommand(), undoCommand(),
 		statusCommand(), doctorCommand(), recoverCommand(), receiptsCommand(),
+		conformanceCommand(),
 	}
 }
 
@@ -74,6 +75,9 @@ func run(args []string) int {
 		// neither signals nor a terminal.
 		fmt.Println(versionLine)
 		return exitOK
+	}
+	if status, ok := seeded(args); ok {
+		return status
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

@@ -62,7 +62,8 @@ var rooms = []room{
 	{"seam/host", []string{"apply", "internal/canon", "internal/lock", "internal/vfs", "seam/rpc", "seam/wire", "snapshot"},
 		"the outer seam: decodes, calls apply, encodes; finds content by digest; its socket is one step under a short lock"},
 	{"cmd/asp", []string{"apply", "apply/commit", "checks", "checks/policy", "editplan", "editplan/patch", "internal/canon", "internal/home", "internal/refusal",
-		"internal/vfs", "preconditions", "receipt", "sandbox", "seam/wire", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig"}, "reads flags, calls apply, prints the answer; tells whose fault an error is"},
+		"internal/vfs", "preconditions", "receipt", "sandbox", "seam/conformance", "seam/wire", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig"}, "reads flags, calls apply, prints the answer; tells whose fault an error is"},
+	{"seam/conformance", []string{"internal/canon", "seam/wire"}, "judges hosts and providers from outside, over a connection of its own: a mistake in the host's cannot hide"},
 
 	{"provider", []string{"internal/canon", "seam/wire"}, "what a provider's author builds on: messages and nothing of the host"},
 	{"provider/providertest", []string{"internal/canon", "provider", "seam/wire"}, "a strict little host for the tests of providers"},
@@ -95,7 +96,7 @@ var outside = []struct {
 	{"go.uber.org/goleak", nil, false, "finds goroutines that tests left"},
 	{"github.com/santhosh-tekuri/jsonschema", nil, false, "holds our decoders against the public schemas in tests; a schema is no validator at run time"},
 	{"golang.org/x/sys", []string{"apply/commit", "apply/exchange", "bench", "cmd/asp", "internal/lock", "internal/vfs", "preconditions", "receipt",
-		"sandbox", "seam/host", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig", "snapshot/scan", "worktree"}, false,
+		"sandbox", "seam/conformance", "seam/host", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig", "snapshot/scan", "worktree"}, false,
 		"system calls that the standard library does not have"},
 }
 
@@ -108,6 +109,7 @@ var writers = map[string]string{
 	"snapshot/gitbase":                    "reference logs, appended beside git's own writers, in the one file that writes references",
 	"snapshot/gitbase/internal/gitoracle": "only tests use it",
 	"cmd/asp":                             "the plan that `asp plan -o` was asked to write",
+	"seam/conformance":                    "throw-away repositories, and attacks on them by its hostile providers",
 	"fixtures/demo":                       "prepares the example",
 	"fixtures/demo/run":                   "removes the example",
 	"bench":                               "prepares what is measured",

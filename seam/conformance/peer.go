@@ -303,13 +303,6 @@ func (p *peer) violations() []string {
 	return append([]string(nil), p.wrong...)
 }
 
-// notifications returns those that came so far.
-func (p *peer) notifications() []canon.Value {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return append([]canon.Value(nil), p.notes...)
-}
-
 // close ends input and waits for the process; after the time given it kills the
 // group. It tells whether the process ended by itself with status 0.
 func (p *peer) close(after time.Duration) error {

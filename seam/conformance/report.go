@@ -95,7 +95,6 @@ var (
 	durationPattern = regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms|s)\b`)
 	receiptPattern  = regexp.MustCompile(`\brcpt-[0-9A-Za-z_-]+`)
 	processPattern  = regexp.MustCompile(`\b(pid|process) \d+`)
-	digestPattern   = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 )
 
 // volatileKeys hold digests over times, or counts of time itself.

@@ -53,12 +53,12 @@ func Provide(args []string, in io.Reader, out io.Writer) int {
 
 // seeded is the provider at work. It has one goroutine.
 type seeded struct {
-	role   Role
-	in     *bufio.Reader
-	out    io.Writer
-	next   int
-	queue  []canon.Value // messages that came while an answer was waited for
-	base   canon.Value   // the baseline of initialized
+	role    Role
+	in      *bufio.Reader
+	out     io.Writer
+	next    int
+	queue   []canon.Value // messages that came while an answer was waited for
+	base    canon.Value   // the baseline of initialized
 	granted canon.Value
 }
 

@@ -3,7 +3,6 @@ package conformance
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"slices"
 	"strings"
 
 	"github.com/aspengine/asp/internal/canon"
@@ -99,11 +98,6 @@ func stringsOf(v canon.Value) []string {
 		}
 	}
 	return out
-}
-
-// without returns list less one word.
-func without(list []string, word string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == word })
 }
 
 // blobID names content by the rule of the contract, section 5.
