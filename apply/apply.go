@@ -39,6 +39,11 @@ type Options struct {
 	// Lenient opens with a configuration that cannot be read as if there were none,
 	// for commands that repair and look; ConfigProblem says what is wrong.
 	Lenient bool
+	// Providers are the enrolled providers of the workspace; nil: none takes part.
+	// Whoever made them ends them, after the engine.
+	Providers Providers
+	// Verdicts remembers what they answered; nil: nothing is remembered.
+	Verdicts *Verdicts
 	// UserHome is the user's home directory, hidden from checks.
 	UserHome string
 	// Before, if set, runs before each numbered stage; tests use it to change

@@ -12,7 +12,7 @@ import (
 	"github.com/aspengine/asp/checks/command"
 	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/editplan"
-	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/preconditions"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/sandbox"
@@ -21,43 +21,33 @@ import (
 	"github.com/aspengine/asp/worktree"
 )
 
-// runChecks runs the command checks that policy and caller ask for over the
-// after-state, and lets the policy decide. The published bytes are the plan's
-// own, whatever a check wrote.
+// runChecks runs what policy and caller ask for over the after-state, and lets
+// the policy decide. The published bytes are the plan's own, whatever a check
+// wrote.
 func (e *Engine) runChecks(ctx context.Context, t *tx) error {
-	var list []checks.Check
-	for _, c := range e.pol.Commands(t.r.CallSite, t.r.Checks) {
-		ck, err := command.New(c.Name, e.commandSpec(c, t.r.CallSite))
-		if err != nil {
-			return err
-		}
-		list = append(list, ck)
+	j := &judgement{
+		e: e, pol: e.pol, callSite: t.r.CallSite, named: t.r.Checks, applying: true, basePolicy: t.r.BasePolicyDigest, blocking: e.ownPolicy(t),
+		now: t.candidate, effects: t.effects, perm: t.permOf(), drift: t.drift, blobs: t.r.Blobs, started: t.started,
 	}
-	if len(list) > 0 {
-		for _, p := range e.cfg.Sandbox.Read {
-			if _, err := os.Lstat(p); err != nil {
-				t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("sandbox.read names %q, which is not there", cut(p)))
-			}
-		}
-		for _, k := range []string{"cpuPct", "memoryMb", "fileMb"} {
-			if e.cfg.Sandbox.Limits[k] > 0 {
-				t.answer.Notes = append(t.answer.Notes, "sandbox.limits."+k+" is not enforced here")
-			}
-		}
-		if err := e.overCandidate(ctx, t, list); err != nil {
-			return err
-		}
-		if len(t.report.ChangedUnderneath) > 0 {
-			return nil
-		}
+	err := j.run(ctx)
+	t.answer.Notes = append(t.answer.Notes, j.notes...)
+	t.report, t.decision = j.report, j.decision
+	if err == nil && ctx.Err() == nil && !t.r.DryRun {
+		err = j.recordFaults(ctx, t.requestDigest(), t.csDigest, t.baseline)
 	}
-	q := policy.Question{CallSite: t.r.CallSite, Named: t.r.Checks, Results: t.report.Results, Apply: true, Blocking: e.ownPolicy(t)}
-	if len(e.pol.Demands(t.r.CallSite, t.r.Checks)) == 0 && t.r.CallSite != wire.Gate && len(q.Blocking) == 0 && e.pol.Activation != policy.Rejected {
-		return nil // nothing was asked, so there is nothing to decide
+	if err != nil || t.decision == nil {
+		return err
 	}
-	d := policy.Decide(e.pol, q)
-	t.decision = &d
-	return t.judge(d)
+	return t.judge(*t.decision)
+}
+
+// candidate is the after-state of the plan against the tree as it was last seen.
+func (t *tx) candidate() candidate {
+	v, err := canon.From(t.changeset)
+	if err != nil {
+		v = canon.NullOf() // it was digested before, so it is well formed
+	}
+	return candidate{stamp: t.stamp, baseline: t.baseline, changeset: v, digest: t.csDigest, changes: t.changeset.Changes}
 }
 
 // UnknownCheckError answers a --check that the configuration does not have.
@@ -117,57 +107,6 @@ func level(m wire.Mode) sandbox.Level {
 	return sandbox.Advisory
 }
 
-// overCandidate builds a scratch tree for every check and watches the live tree
-// for drift while they run.
-func (e *Engine) overCandidate(ctx context.Context, t *tx, list []checks.Check) error {
-	scratch, err := e.o.Home.Sub(home.ScratchDir)
-	if err != nil {
-		return err
-	}
-	scratch.Close()
-	base := e.o.Home.Path(home.ScratchDir)
-	if _, err := worktree.Sweep(ctx, base); err != nil {
-		t.answer.Notes = append(t.answer.Notes, "left-over scratch trees: "+err.Error())
-	}
-	spec := worktree.Spec{
-		Root: e.ws.Root(), Hide: []string{e.ws.TxDir()}, Base: t.stamp.Baseline, Effects: t.effects, ScratchBase: base,
-		StateDir: e.o.Home.Path(), Home: e.o.UserHome, Read: e.cfg.Sandbox.Read, Perm: t.permOf(),
-		// Every launch proves its own boundary, so nothing is asked beforehand: a
-		// machine that gives less refuses the launch, and is asked then.
-		Caps: sandbox.Expected(),
-	}
-	if e.git != nil {
-		spec.GitDir, spec.CommonDir = e.git.GitDir, e.git.Common
-		if spec.Ignored, err = e.topIgnored(ctx); err != nil {
-			return err
-		}
-	}
-	build := func(ctx context.Context) (*worktree.Candidate, error) {
-		e.o.Step("building the scratch tree")
-		c, err := worktree.Build(ctx, spec)
-		if err == nil {
-			e.o.Step("running checks")
-		}
-		return c, err
-	}
-	done := checks.Options{Done: func(r checks.Result) { e.o.Before("checked " + r.Name) }}
-	t.report, err = checks.Run(ctx, list, build, t.drift, done)
-	if err != nil || !refused(t.report, worktree.Overlay) && !refused(t.report, worktree.Copy) {
-		return err
-	}
-	// Nothing was started. What the machine does give decides how to go on.
-	if spec.Caps = worktree.Probe(ctx, e.ws.Root(), base); spec.Caps.CanOverlay() {
-		if !refused(t.report, worktree.Overlay) {
-			return nil
-		}
-		// The kernel took the probe's overlay and not this one; a copy costs more
-		// and shows the same tree.
-		spec.Method = worktree.Copy
-	}
-	t.report, err = checks.Run(ctx, list, build, t.drift, done)
-	return err
-}
-
 // refused tells whether a launch over a candidate of method m was refused.
 func refused(r checks.Report, m worktree.Method) bool {
 	return slices.ContainsFunc(r.Results, func(x checks.Result) bool {
@@ -203,13 +142,22 @@ func (t *tx) drift(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	before := t.stamp.Baseline
 	for _, p := range moved(t.stamp, s) {
 		if !slices.Contains(out, p) {
 			out = append(out, p)
 		}
 	}
-	t.stamp = s
-	t.baseline = t.e.issue(s.Baseline, t.started)
+	if t.stamp = s; s.Baseline != before {
+		// The same changes on another baseline are another changeset.
+		t.baseline = t.e.issue(s.Baseline, t.started)
+		t.changeset.Baseline = t.baseline
+		v, err := canon.From(t.changeset)
+		if err != nil {
+			return nil, fmt.Errorf("digest changeset: %w", err)
+		}
+		t.csDigest = canon.DigestText(v)
+	}
 	return out, nil
 }
 
@@ -278,7 +226,7 @@ func (t *tx) judge(d policy.Decision) error {
 	}, t.e.o.Version)
 	v := d.Verdict(policy.Envelope{
 		RequestDigest: rd, ChangesetDigest: t.csDigest, PolicyDigest: t.e.pol.Digest,
-		ValidAsOf: wire.HostValidAsOf{Rev: t.baseline.Rev}, Assurance: as, Receipt: r,
+		ValidAsOf: wire.HostValidAsOf{Rev: t.baseline.Rev, Blobs: servedBlobs(t.report.Results)}, Assurance: as, Receipt: r,
 	})
 	t.verdict = &v
 	return nil

@@ -273,6 +273,9 @@ func degradation(r refusal.Reason) wire.DegradeReason {
 
 // requestDigest is over the outer request that a command amounts to.
 func (t *tx) requestDigest() string {
+	if t.r.RequestDigest != "" {
+		return t.r.RequestDigest
+	}
 	params := []canon.Member{
 		{Key: "callSite", Value: canon.StringOf(string(t.r.CallSite))},
 		{Key: "proposalId", Value: canon.StringOf(t.proposalID())},

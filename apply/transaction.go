@@ -74,6 +74,14 @@ type Request struct {
 	// of the paths that this brings back.
 	Undoes string
 	Perms  map[string]uint32
+	// Blobs is content that a session put for its proposals; nil for none.
+	Blobs Blobs
+	// BasePolicyDigest is what the caller believes the active policy to be; "" for
+	// nothing.
+	BasePolicyDigest string
+	// RequestDigest is over the request of the outer seam as it came; "" takes that
+	// of the request that a command amounts to.
+	RequestDigest string
 }
 
 // Answer is what came of a request. Exactly one of Result and DryRun is set.

@@ -1,0 +1,232 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/aspengine/asp/snapshot"
+)
+
+// maxBlob bounds one blob that is read into memory for a provider. A line of the
+// seam holds less.
+const maxBlob = 64 << 20
+
+// content is what the providers of one request may ask for: the baseline's tree
+// as it is on disk, and what the changeset puts. It lives for one request and
+// implements provider.Content. Safe for concurrent use.
+type content struct {
+	ws    snapshot.Workspace
+	live  *snapshot.Live
+	state vfs.Dir
+	packs *snapshot.Store
+	blobs Blobs
+	stamp *snapshot.Stamp
+	base  []BaseEntry // over the live tree, where the baseline is not the live one
+	after map[snapshot.Digest]func() (snapshot.ReadCloser, error)
+	puts  map[wire.BlobRef][]string // paths of the after-state, by what the changeset puts
+
+	mu      sync.Mutex
+	tree    []wire.TreeEntry
+	files   map[snapshot.Digest][]string
+	stored  map[snapshot.Digest]func(ctx context.Context) ([]byte, error) // by base
+}
+
+// contentOf gives what s and the changes on it hold. effects bring the bytes of
+// what the changes put.
+func (e *Engine) contentOf(s *snapshot.Stamp, base []BaseEntry, changes []wire.Change, effects []snapshot.Effect, blobs Blobs) *content {
+	c := &content{
+		ws: e.ws, live: snapshot.NewLive(e.root), state: e.state.Dir(), packs: e.packs, blobs: blobs, stamp: s, base: base,
+		after: map[snapshot.Digest]func() (snapshot.ReadCloser, error){}, puts: map[wire.BlobRef][]string{}, stored: map[snapshot.Digest]func(context.Context) ([]byte, error){},
+	}
+	for _, x := range effects {
+		if !x.Gone && x.Open != nil {
+			c.after[x.Digest] = x.Open
+		}
+	}
+	for _, x := range changes {
+		if b := afterOf(x); b != "" {
+			c.puts[b] = append(c.puts[b], x.Path)
+		}
+	}
+	for _, b := range base {
+		if !b.Gone {
+			c.stored[b.Digest] = b.Open
+		}
+	}
+	return c
+}
+
+// afterOf is what a change leaves at its path; "" for a deletion.
+func afterOf(c wire.Change) wire.BlobRef {
+	if c.Kind == wire.KindRename && c.After == "" {
+		return c.Before
+	}
+	return c.After
+}
+
+// Tree is the baseline's tree. It is made at the first call; a context that ends
+// spoils no later one.
+func (c *content) Tree(ctx context.Context) ([]wire.TreeEntry, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.load(ctx)
+}
+
+func (c *content) load(ctx context.Context) ([]wire.TreeEntry, error) {
+	if c.files != nil {
+		return c.tree, nil
+	}
+	all, err := c.ws.Files(ctx, c.stamp)
+	if err != nil {
+		return nil, fmt.Errorf("list the baseline: %w", err)
+	}
+	if all, err = snapshot.HashFiles(ctx, c.ws.Root(), rebased(all, c.base), c.state); err != nil {
+		return nil, fmt.Errorf("list the baseline: %w", err)
+	}
+	tree := make([]wire.TreeEntry, 0, len(all))
+	files := make(map[snapshot.Digest][]string, len(all))
+	for _, f := range all {
+		if !utf8.ValidString(f.Path) {
+			continue // no message can name it
+		}
+		kind := "file"
+		if f.Mode == snapshot.ModeSymlink {
+			kind = "symlink"
+		}
+		tree = append(tree, wire.TreeEntry{Path: f.Path, BlobID: wire.BlobRef(f.Digest.Blob()), Kind: kind})
+		files[f.Digest] = append(files[f.Digest], f.Path)
+	}
+	c.tree, c.files = tree, files
+	return tree, nil
+}
+
+// rebased puts the entries of another revision over the files of the live tree.
+func rebased(all []snapshot.File, base []BaseEntry) []snapshot.File {
+	if len(base) == 0 {
+		return all
+	}
+	by := make(map[string]bool, len(base))
+	for _, b := range base {
+		by[b.Path.String()] = true
+	}
+	out := slices.DeleteFunc(slices.Clone(all), func(f snapshot.File) bool { return by[f.Path] })
+	for _, b := range base {
+		if !b.Gone {
+			out = append(out, snapshot.File{Path: b.Path.String(), Mode: b.Mode, Digest: b.Digest})
+		}
+	}
+	slices.SortFunc(out, func(a, b snapshot.File) int {
+		switch {
+		case a.Path < b.Path:
+			return -1
+		case a.Path > b.Path:
+			return 1
+		}
+		return 0
+	})
+	return out
+}
+
+// Where are the paths of baseline and after-state that hold b.
+func (c *content) Where(ctx context.Context, b wire.BlobRef) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := c.load(ctx); err != nil {
+		return nil, err
+	}
+	out := slices.Clone(c.puts[b])
+	if d, err := snapshot.ParseBlob(string(b)); err == nil {
+		for _, p := range c.files[d] {
+			if !slices.Contains(out, p) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out, nil
+}
+
+// errGone says that content is named and nobody has it any more.
+var errGone = errors.New("its content is not there any more")
+
+// Bytes is the content of b, whoever has it: what the changeset puts, the disk,
+// the blob store, the session. What does not hash to its name is not it: a file
+// that moved is not served as its old self.
+func (c *content) Bytes(ctx context.Context, b wire.BlobRef) ([]byte, error) {
+	d, err := snapshot.ParseBlob(string(b))
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	_, err = c.load(ctx)
+	paths := slices.Concat(c.files[d], c.puts[b])
+	c.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if open := c.stored[d]; open != nil {
+		if out, err := open(ctx); err == nil && snapshot.DigestOf(out) == d {
+			return out, nil
+		}
+	}
+	if open := c.after[d]; open != nil {
+		if out, ok := readBlob(open, d); ok {
+			return out, nil
+		}
+	}
+	for _, p := range paths {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if out, ok := c.onDisk(p, d); ok {
+			return out, nil
+		}
+	}
+	if c.blobs != nil {
+		if out, ok := c.blobs(d); ok && snapshot.DigestOf(out) == d {
+			return out, nil
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if out, err := c.packs.Bytes(d); err == nil {
+		return out, nil
+	}
+	return nil, fmt.Errorf("read %.90q: %w", string(b), errGone)
+}
+
+func (c *content) onDisk(path string, d snapshot.Digest) ([]byte, bool) {
+	p, err := snapshot.ParsePath(path)
+	if err != nil {
+		return nil, false
+	}
+	x, err := c.live.Entry(p)
+	if err != nil {
+		return nil, false
+	}
+	if x.Stat.Kind == vfs.KindSymlink {
+		out := []byte(x.Target)
+		return out, snapshot.DigestOf(out) == d
+	}
+	if x.Stat.Kind != vfs.KindFile {
+		return nil, false // opening it could wait for ever
+	}
+	return readBlob(func() (snapshot.ReadCloser, error) { return c.live.Open(p) }, d)
+}
+
+// readBlob reads what open gives, if it is what d names.
+func readBlob(open func() (snapshot.ReadCloser, error), d snapshot.Digest) ([]byte, bool) {
+	f, err := open()
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	out, err := io.ReadAll(io.LimitReader(f, maxBlob+1))
+	return out, err == nil && len(out) <= maxBlob && snapshot.DigestOf(out) == d
+}

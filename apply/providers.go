@@ -1,0 +1,384 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/seam/provider"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/aspengine/asp/worktree"
+)
+
+// Providers is what the engine needs of the providers of a workspace; a
+// *provider.Pool is one. It outlives engines and is shared by them, so it is safe
+// for concurrent use.
+type Providers interface {
+	Check(id string, s provider.Subject, set provider.Settings, budget time.Duration) checks.Check
+	Propose(ctx context.Context, id string, q provider.ProposeRequest) (provider.Proposal, error)
+	Query(ctx context.Context, id string, q provider.QueryRequest) (provider.Answer, error)
+	BaselineChanged(b wire.Baseline)
+	Standing(ctx context.Context, id string) provider.Standing
+	Roster(ctx context.Context) ([]provider.Standing, error)
+	Warm(ctx context.Context, id string) provider.Standing
+}
+
+var _ Providers = (*provider.Pool)(nil)
+
+// roster is how all registered providers stand; none without a pool.
+func (e *Engine) roster(ctx context.Context) ([]provider.Standing, error) {
+	if e.o.Providers == nil {
+		return nil, nil
+	}
+	all, err := e.o.Providers.Roster(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the providers: %w", err)
+	}
+	return all, nil
+}
+
+// enabled are the participants of the roster that take part in this repository
+// and whose manifest can be used.
+func enabled(roster []provider.Standing) []checks.Participant {
+	var out []checks.Participant
+	for _, s := range roster {
+		if s.Participant.Mode != "" && s.Problem == "" {
+			out = append(out, s.Participant)
+		}
+	}
+	return out
+}
+
+func standingOf(roster []provider.Standing, id string) *provider.Standing {
+	for i := range roster {
+		if roster[i].ID == id {
+			return &roster[i]
+		}
+	}
+	return nil
+}
+
+// settings are what the trusted configuration says of a provider.
+func (e *Engine) settings(id string) provider.Settings {
+	c := e.cfg.Providers[id]
+	return provider.Settings{
+		Checks: c.Checks, Rules: c.Rules, Sources: c.DiagnosticSources, Configuration: c.Configuration,
+		ConfigDigest: c.ConfigDigest, Comparison: c.Comparison, Scope: c.Scope,
+	}
+}
+
+// lazyCheck is a check that is made when it runs: what it looks at and how long it
+// may take depend on what came before.
+type lazyCheck struct {
+	name   string
+	remote bool
+	run    func(ctx context.Context, c *worktree.Candidate) (checks.Result, error)
+}
+
+func (l *lazyCheck) Name() string { return l.name }
+func (l *lazyCheck) Remote() bool { return l.remote }
+func (l *lazyCheck) Run(ctx context.Context, c *worktree.Candidate) (checks.Result, error) {
+	return l.run(ctx, c)
+}
+
+// askProviders lists the providers as checks: those that the call-site's
+// requirements pin, and with all the other enabled ones, which inform. A
+// requirement on another family than check is answered by how its provider
+// stands, for which it is launched.
+func (j *judgement) askProviders(ctx context.Context, all bool) ([]checks.Check, error) {
+	var err error
+	if j.roster, err = j.e.roster(ctx); err != nil || len(j.roster) == 0 {
+		return nil, err
+	}
+	known := enabled(j.roster)
+	var out []checks.Check
+	for _, f := range []wire.Family{wire.Check, wire.Inspect, wire.Edit} {
+		for _, a := range j.pol.Assign(j.callSite, f, known) {
+			if len(a.Requirements) == 0 && (f != wire.Check || !all) {
+				continue
+			}
+			c := &lazyCheck{name: checks.ProviderPrefix + a.Provider, remote: true}
+			c.run = func(ctx context.Context, _ *worktree.Candidate) (checks.Result, error) {
+				if f == wire.Check {
+					return j.askCheck(ctx, a.Provider)
+				}
+				return j.askStanding(ctx, a.Provider, f), nil
+			}
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// askCheck asks one provider for its assessment of the candidate as it is now.
+func (j *judgement) askCheck(ctx context.Context, id string) (checks.Result, error) {
+	budget, ok := j.left(j.pol.Budget(j.callSite))
+	if !ok {
+		return j.late(id), nil
+	}
+	began := time.Now()
+	r := j.thisRound()
+	set := j.e.settings(id)
+	s := provider.Subject{
+		Baseline: r.cand.baseline, Changeset: r.cand.changeset, ChangesetDigest: r.cand.digest, Changes: r.cand.changes,
+		Content: r.content, CallSite: j.callSite, Comparison: j.comparison,
+	}
+	if set.Scope == "impact" {
+		scope, why := r.impact(ctx)
+		if why != "" {
+			// The whole workspace is more than the impact, never less.
+			set.Scope = wire.ScopeWorkspace
+			j.note(fmt.Sprintf("provider %.100q looks at the whole workspace: %s", id, why))
+		} else {
+			s.Scope = scope
+		}
+	}
+	key := j.verdictKey(ctx, id, s, set)
+	if res, ok := j.e.o.Verdicts.get(key); ok {
+		res.Cache, res.Started, res.Elapsed = "verdict", began, time.Since(began)
+		return res, nil
+	}
+	if budget > 0 {
+		// What the impact took is not the provider's fault, and is gone all the same.
+		if budget -= time.Since(began); budget <= 0 {
+			return j.late(id), nil
+		}
+	}
+	res, err := j.e.o.Providers.Check(id, s, set, budget).Run(ctx, nil)
+	if err == nil && (res.Status == checks.Passed || res.Status == checks.Failed) {
+		j.e.o.Verdicts.put(j.verdictKey(ctx, id, s, set), res)
+	}
+	return res, err
+}
+
+// late is the answer of a provider for which no time is left.
+func (j *judgement) late(id string) checks.Result {
+	r := checks.Result{Name: checks.ProviderPrefix + id, Status: checks.TimedOut, Detail: j.usedUp()}
+	if s := standingOf(j.roster, id); s != nil {
+		who := s.Participant
+		r.Provider, r.State = &who, wire.TimedOut
+	}
+	return r
+}
+
+// askStanding launches a provider that a requirement on another family pins, and
+// says how it stands.
+func (j *judgement) askStanding(ctx context.Context, id string, f wire.Family) checks.Result {
+	budget, ok := j.left(j.pol.Budget(j.callSite))
+	if !ok {
+		r := j.late(id)
+		r.Family = f
+		return r
+	}
+	if budget > 0 {
+		var done context.CancelFunc
+		ctx, done = context.WithTimeout(ctx, budget)
+		defer done()
+	}
+	return standingResult(j.e.o.Providers.Warm(ctx, id), f)
+}
+
+// standingResult is the standing of a provider in the words of a check.
+func standingResult(s provider.Standing, f wire.Family) checks.Result {
+	who := s.Participant
+	r := checks.Result{Name: checks.ProviderPrefix + s.ID, Isolation: isolationOf(s.Isolation), Evidence: s.Evidence, DirectWrite: who.DirectWrite}
+	r.Provider, r.Family, r.State, r.Detail = &who, f, s.State, s.Failure
+	switch {
+	case s.Problem != "":
+		r.Status, r.Detail = checks.Unavailable, s.Problem
+	case s.Quarantine != nil:
+		r.Status, r.State = checks.Quarantined, wire.Quarantined
+		r.Detail = fmt.Sprintf("in quarantine after %d failures in a row (%s); `asp server reset %s` ends it", s.Quarantine.Failures, s.Quarantine.Reason, s.ID)
+	default:
+		r.Status = statusOf(s.State)
+	}
+	if r.Status == checks.Passed && !s.Health[f].Available && len(s.Health) > 0 {
+		r.Status, r.Detail = checks.Unsupported, fmt.Sprintf("it does not offer %s", f)
+	}
+	return r
+}
+
+// statusOf maps where a lifecycle stands to a status; a provider that runs, or
+// ran and ended in order, is as it should be.
+func statusOf(l wire.Lifecycle) checks.Status {
+	switch l {
+	case wire.Crashed:
+		return checks.Crashed
+	case wire.TimedOut:
+		return checks.TimedOut
+	case wire.Incompatible:
+		return checks.Incompatible
+	case wire.Malformed:
+		return checks.Malformed
+	case wire.Unavailable:
+		return checks.Unavailable
+	case wire.Quarantined:
+		return checks.Quarantined
+	case wire.Cancelled:
+		return checks.Cancelled
+	}
+	return checks.Passed
+}
+
+func isolationOf(m wire.Mode) checks.Isolation {
+	i, _ := checks.ParseIsolation(string(m))
+	return i
+}
+
+// tookPart tells whether a result comes from somebody who was started: whoever
+// was not cannot have done anything.
+func tookPart(r checks.Result) bool {
+	switch r.Status {
+	case checks.Missing, checks.Quarantined:
+		return false
+	case checks.Unavailable, checks.TimedOut, checks.Cancelled:
+		return r.Provider == nil || r.Provider.ServerVersion != ""
+	}
+	return true
+}
+
+// provenance names the providers behind results, each once a family.
+func provenance(results []checks.Result) []wire.ProviderProvenance {
+	var out []wire.ProviderProvenance
+	for _, r := range results {
+		if r.Provider == nil || !tookPart(r) {
+			continue
+		}
+		f := r.Family
+		if f == "" {
+			f = wire.Check
+		}
+		p := provenanceOf(*r.Provider, f)
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func provenanceOf(who checks.Participant, f wire.Family) wire.ProviderProvenance {
+	p := wire.ProviderProvenance{Provider: who.ID, Capability: f, Identity: who.Publisher, Integrity: who.Fingerprint, Conformance: notClaimed}
+	if len(who.Profiles) > 0 {
+		p.Conformance = who.Profiles[0]
+	}
+	return p
+}
+
+// notClaimed stands where a provider names no profile that it conforms to.
+const notClaimed = "not_claimed"
+
+// servedBlobs is what all providers together were given, sorted.
+func servedBlobs(results []checks.Result) []string {
+	var out []string
+	for _, r := range results {
+		for _, b := range r.Served {
+			out = append(out, string(b))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// providerFault tells whether a result is a failure of its provider, and says so
+// in the words of a receipt.
+func providerFault(r checks.Result) (wire.Degradation, bool) {
+	if r.Provider == nil {
+		return wire.Degradation{}, false
+	}
+	g := wire.Degradation{Source: r.Provider.ID, Reason: r.Reason, Detail: valid(cutTo(r.Detail, 1000)), Capability: r.Family, ProviderState: r.State}
+	if g.Capability == "" {
+		g.Capability = wire.Check
+	}
+	reason := wire.DegradeReason("")
+	switch r.Status {
+	case checks.Malformed:
+		reason = wire.DegradeMalformed
+	case checks.Crashed:
+		reason = wire.DegradeCrashed
+	case checks.TimedOut:
+		reason = wire.DegradeTimedOut
+	case checks.Incompatible:
+		reason = wire.DegradeIncompatible
+	case checks.Skewed:
+		reason = wire.DegradeSkewed
+	case checks.Errored:
+		reason = wire.DegradeError
+	case checks.Stale:
+		if r.State == "" {
+			return g, false // the tree moved; nobody's fault
+		}
+		reason = wire.DegradeStale
+	default:
+		return g, false
+	}
+	if g.Reason == "" {
+		g.Reason = reason
+	}
+	if g.Detail == "" {
+		g.Detail = r.Status.String()
+	}
+	return g, true
+}
+
+// recordFaults stores a receipt for every provider that failed.
+func (j *judgement) recordFaults(ctx context.Context, requestDigest, csDigest string, base wire.Baseline) error {
+	for _, r := range j.report.Results {
+		g, bad := providerFault(r)
+		if !bad {
+			continue
+		}
+		_, err := j.e.storeFault(ctx, fault{
+			who: *r.Provider, family: g.Capability, callSite: j.callSite, requestDigest: requestDigest, csDigest: csDigest,
+			base: base, policyDigest: j.pol.Digest, cause: g, started: j.started,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fault is one failure of a provider, for a receipt of its own.
+type fault struct {
+	who                     checks.Participant
+	family                  wire.Family
+	callSite                wire.CallSite
+	requestDigest, csDigest string
+	proposalID              string
+	base                    wire.Baseline
+	policyDigest            string
+	cause                   wire.Degradation
+	started                 time.Time
+}
+
+// storeFault stores a receipt of kind provider-failure and returns its id.
+func (e *Engine) storeFault(ctx context.Context, f fault) (string, error) {
+	d := receipt.Draft{
+		Kind: wire.ReceiptProviderFailure, Family: f.family, CallSite: f.callSite, RequestDigest: f.requestDigest, ChangesetDigest: f.csDigest,
+		ProposalID: f.proposalID, PolicyDigest: f.policyDigest, Baseline: f.base, Coverage: emptyCoverage(),
+		Failures: []wire.Degradation{f.cause}, Started: f.started, Ended: e.now(),
+	}
+	if f.who.ID != "" {
+		d.Providers = []wire.ProviderProvenance{provenanceOf(f.who, f.family)}
+	}
+	st, err := e.receipts.Append(ctx, receipt.Entry{Receipt: receipt.New(d, e.o.Version), Outcome: receipt.Failed})
+	if err != nil {
+		return "", fmt.Errorf("store receipt: %w", err)
+	}
+	return st.Receipt.ReceiptID, nil
+}
+
+func emptyCoverage() wire.Coverage {
+	return wire.Coverage{Required: []string{}, Enrolled: []string{}, Ran: []string{}, Degraded: []wire.Degradation{}}
+}
+
+// cutTo bounds foreign text.
+func cutTo(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "…"
+	}
+	return s
+}
