@@ -184,7 +184,7 @@ func TestApplyAndRepeat(t *testing.T) {
 				t.Fatal("not applied")
 			}
 			base := a.Result.BaselineAfter
-			st, err := b.open().Status(context.Background())
+			st, err := b.open().Status(context.Background(), apply.SurfaceRequest{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,8 +29,9 @@ type Status struct {
 }
 
 // Status looks at the workspace and its trusted state. It writes a receipt and
-// nothing else; a transaction that is running is not waited for.
-func (e *Engine) Status(ctx context.Context) (Status, error) {
+// nothing else; a transaction that is running is not waited for. Without a request
+// digest it is that of host/status with empty params.
+func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 	started := e.now()
 	var s Status
 	var err error
@@ -57,8 +58,11 @@ func (e *Engine) Status(ctx context.Context) (Status, error) {
 	r.Gates = wire.Gates{Interactive: e.gate(wire.Interactive), Gate: e.gate(wire.Gate), Sweep: e.gate(wire.Sweep)}
 	r.Capabilities = e.capabilities()
 	r.AssuranceCapabilities = e.assuranceCapabilities(ctx)
+	if q.RequestDigest == "" {
+		q.RequestDigest = RequestDigest("host/status", canon.ObjectOf())
+	}
 	d := receipt.Draft{
-		Kind: wire.ReceiptStatus, Family: wire.Check, RequestDigest: RequestDigest("host/status", canon.ObjectOf()),
+		Kind: wire.ReceiptStatus, Family: wire.Check, CallSite: q.CallSite, RequestDigest: q.RequestDigest,
 		PolicyDigest: e.pol.Digest, Baseline: base, Coverage: wire.Coverage{Exhaustive: true, Required: []string{}, Enrolled: []string{}, Ran: []string{}, Degraded: []wire.Degradation{}},
 		Started: started, Ended: e.now(),
 	}

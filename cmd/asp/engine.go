@@ -20,28 +20,11 @@ import (
 // open opens the engine for the workspace that --repo names. The returned
 // function closes everything.
 func (e *env) open(ctx context.Context, fs *pflag.FlagSet, step func(string)) (*apply.Engine, func(), error) {
-	dir, err := fs.GetString("repo")
+	dir, h, err := e.places(fs)
 	if err != nil {
 		return nil, nil, err
 	}
-	if dir == "" {
-		return nil, nil, usagef("--repo is empty; name a directory")
-	}
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(e.dir, dir)
-	}
-	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return nil, nil, &placeError{fmt.Errorf("--repo %.200q is no directory that can be opened", dir)}
-	}
-	path, err := home.Resolve(e.getenv)
-	if err != nil {
-		return nil, nil, &trustError{err}
-	}
-	h, err := home.Open(vfs.OS{}, path)
-	if err != nil {
-		return nil, nil, &trustError{err}
-	}
-	eng, err := apply.Open(ctx, apply.Options{Dir: dir, Home: h, Version: Version, Now: e.now, Step: step, UserHome: e.getenv("HOME"), Lenient: lenient(fs.Name())})
+	eng, err := apply.Open(ctx, e.engineOptions(dir, h, step, lenient(fs.Name())))
 	if err != nil {
 		h.Close()
 		return nil, nil, classify(err)
@@ -55,6 +38,37 @@ func (e *env) open(ctx context.Context, fs *pflag.FlagSet, step func(string)) (*
 		}
 		h.Close()
 	}, nil
+}
+
+func (e *env) engineOptions(dir string, h *home.Home, step func(string), lenient bool) apply.Options {
+	return apply.Options{Dir: dir, Home: h, Version: Version, Now: e.now, Step: step, UserHome: e.getenv("HOME"), Lenient: lenient}
+}
+
+// places finds the directory that --repo names and opens the state directory,
+// which the caller closes.
+func (e *env) places(fs *pflag.FlagSet) (string, *home.Home, error) {
+	dir, err := fs.GetString("repo")
+	if err != nil {
+		return "", nil, err
+	}
+	if dir == "" {
+		return "", nil, usagef("--repo is empty; name a directory")
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(e.dir, dir)
+	}
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return "", nil, &placeError{fmt.Errorf("--repo %.200q is no directory that can be opened", dir)}
+	}
+	path, err := home.Resolve(e.getenv)
+	if err != nil {
+		return "", nil, &trustError{err}
+	}
+	h, err := home.Open(vfs.OS{}, path)
+	if err != nil {
+		return "", nil, &trustError{err}
+	}
+	return dir, h, nil
 }
 
 // lenient tells the commands that repair and look, which must work although a

@@ -40,7 +40,7 @@ func runStatus(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	}
 	defer done()
 	st.step("reading the workspace")
-	s, err := eng.Status(ctx)
+	s, err := eng.Status(ctx, apply.SurfaceRequest{})
 	st.end()
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 
 func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, error) {
 	d := doctorJSON{Version: Version, Platform: runtime.GOOS + "/" + runtime.GOARCH, Workspace: eng.Root(), Git: eng.Git(), Problems: []string{}, Attention: []string{}}
-	s, err := eng.Status(ctx)
+	s, err := eng.Status(ctx, apply.SurfaceRequest{})
 	if err != nil {
 		return d, sandbox.Caps{}, err
 	}
