@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -23,8 +25,16 @@ import (
 // kill the command right before the n-th of them, or hold it there while a test
 // changes the world. An external tracer counts by thread, and a Go program
 // wanders over its threads; this one makes "the n-th" mean one thing.
+//
+// A seccomp filter stops the command at these calls only. Stopping at every call
+// made each of a thousand calls wait for the tracer twice, signals of the
+// scheduler included, and a run on a busy machine last seconds.
 
 const tracerWord = "casetest-tracer"
+
+// stuckAfter is when a command that came to no stop is taken for one that waits
+// for ever. Then the tracer says where, instead of waiting with it.
+const stuckAfter = 90 * time.Second
 
 // tracerMain is the tracer's own process: waiting for "any child" must not see
 // children of other tests.
@@ -33,32 +43,78 @@ func tracerMain(args []string) int {
 	report := fs.String("report", "", "file for what was seen")
 	uid := fs.Int("uid", -1, "user of the command")
 	kill := fs.Int("kill", 0, "kill before this call")
+	killAt := fs.String("killat", "", "kill before the first call whose line holds this")
 	pause := fs.String("pause", "", "hold before the first call whose line holds this")
 	held := fs.String("held", "", "file made when held; the run goes on when it is gone")
 	_ = fs.Parse(args)
-	t := &tracer{kill: *kill, pause: *pause, held: *held, seen: map[int]bool{}}
-	code, err := t.run(*uid, fs.Args())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "tracer:", err)
-		return 99
+	t := &tracer{kill: *kill, killAt: *killAt, pause: *pause, held: *held}
+	done := make(chan error)
+	var code int
+	go func() {
+		var err error
+		code, err = t.run(*uid, fs.Args())
+		done <- err
+	}()
+	stuck := time.NewTicker(stuckAfter)
+	for last := int64(-1); ; {
+		select {
+		case err := <-done:
+			if err == nil {
+				err = os.WriteFile(*report, []byte(strings.Join(t.lines, "\n")), 0o644)
+			}
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "tracer:", err)
+				return 99
+			}
+			return code
+		case <-stuck.C:
+			if now := t.stops.Load(); now != last {
+				last = now
+				continue
+			}
+			// The end of the tracer kills what it traces.
+			fmt.Fprintf(os.Stderr, "tracer: nothing moved for %s\n%s", stuckAfter, descendants(os.Getpid()))
+			return 99
+		}
 	}
-	if err := os.WriteFile(*report, []byte(strings.Join(t.lines, "\n")), 0o644); err != nil {
-		fmt.Fprintln(os.Stderr, "tracer:", err)
-		return 99
+}
+
+// descendants says of every process below pid what it waits for.
+func descendants(pid int) string {
+	var out strings.Builder
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	for _, task := range tasks {
+		fmt.Fprintf(&out, "== %s\n", task)
+		for _, f := range []string{"cmdline", "status", "wchan", "syscall", "stack"} {
+			b, err := os.ReadFile(filepath.Join(task, f))
+			fmt.Fprintf(&out, "%s: %.1500q %v\n", f, b, err)
+		}
+		b, _ := os.ReadFile(filepath.Join(task, "children"))
+		for _, c := range strings.Fields(string(b)) {
+			if n, err := strconv.Atoi(c); err == nil {
+				out.WriteString(descendants(n))
+			}
+		}
 	}
-	return code
+	return out.String()
 }
 
 type tracer struct {
-	kill  int
-	pause string
-	held  string
-	lines []string // one a counted call
-	seen  map[int]bool
+	kill   int
+	killAt string
+	pause  string
+	held   string
+	lines  []string     // one a counted call
+	stops  atomic.Int64 // how often anything was seen to move
 }
 
+// run starts and traces the command, on a thread of its own: the filter is the
+// thread's, and so is the right to trace.
 func (t *tracer) run(uid int, argv []string) (int, error) {
-	runtime.LockOSThread()
+	runtime.LockOSThread() // for ever: the thread ends with the goroutine
+	if err := filter(); err != nil {
+		return 0, fmt.Errorf("filter system calls: %w", err)
+	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
@@ -69,19 +125,13 @@ func (t *tracer) run(uid int, argv []string) (int, error) {
 		return 0, err
 	}
 	leader := cmd.Process.Pid
-	var ws syscall.WaitStatus
-	if _, err := syscall.Wait4(leader, &ws, 0, nil); err != nil {
+	if err := seize(leader); err != nil {
+		_ = syscall.Kill(leader, syscall.SIGKILL)
 		return 0, err
 	}
-	const options = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK |
-		unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_EXITKILL
-	if err := syscall.PtraceSetOptions(leader, options); err != nil {
-		return 0, err
-	}
-	t.seen[leader] = true
-	_ = syscall.PtraceSyscall(leader, 0)
 	code := 0
 	for {
+		var ws syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &ws, unix.WALL, nil)
 		if err == syscall.EINTR {
 			continue
@@ -92,28 +142,115 @@ func (t *tracer) run(uid int, argv []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		t.stops.Add(1)
 		switch {
 		case ws.Exited() && pid == leader:
 			code = ws.ExitStatus()
 		case ws.Signaled() && pid == leader:
 			code = 128 + int(ws.Signal())
 		case ws.Stopped():
-			sig := 0
-			switch s := ws.StopSignal(); {
-			case s == syscall.SIGTRAP|0x80:
-				t.call(leader, pid)
-			case s == syscall.SIGTRAP:
-			case s == syscall.SIGSTOP && !t.seen[pid]:
-			default:
-				sig = int(s)
+			if err := t.stopped(leader, pid, ws); err != nil {
+				return 0, err
 			}
-			t.seen[pid] = true
-			_ = syscall.PtraceSyscall(pid, sig)
 		}
 	}
 }
 
-// syscallInfo is the kernel's ptrace_syscall_info for an entry.
+// stopped lets a thread go on from wherever it stopped.
+func (t *tracer) stopped(leader, pid int, ws syscall.WaitStatus) error {
+	request, sig := unix.PTRACE_CONT, 0
+	switch event := int(ws) >> 16; {
+	case event == unix.PTRACE_EVENT_SECCOMP:
+		t.call(leader, pid)
+	case event == unix.PTRACE_EVENT_STOP && ws.StopSignal() != syscall.SIGTRAP:
+		request = unix.PTRACE_LISTEN // stopped like any process, until SIGCONT
+	case event != 0:
+	default:
+		sig = int(ws.StopSignal())
+	}
+	// ESRCH: it was killed in the stop; its end is reported like every other.
+	if err := ptrace(request, pid, 0, uintptr(sig)); err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("let %d go on from %#x: %w", pid, int(ws), err)
+	}
+	return nil
+}
+
+func ptrace(request, pid int, addr, data uintptr) error {
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, uintptr(request), uintptr(pid), addr, data, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// seize turns the plain tracing of a child that just stopped in its exec into the
+// kind in which a new thread's first stop is no SIGSTOP. Such a signal cannot be
+// told from a real one by anything but memory of pids, and those come again.
+func seize(pid int) error {
+	var ws syscall.WaitStatus
+	wait := func() (err error) {
+		for err = syscall.EINTR; err == syscall.EINTR; {
+			_, err = syscall.Wait4(pid, &ws, syscall.WUNTRACED, nil)
+		}
+		if err == nil && !ws.Stopped() {
+			err = fmt.Errorf("status %#x", int(ws))
+		}
+		return err
+	}
+	if err := wait(); err != nil {
+		return fmt.Errorf("wait for exec: %w", err)
+	}
+	if err := ptrace(unix.PTRACE_DETACH, pid, 0, uintptr(syscall.SIGSTOP)); err != nil {
+		return fmt.Errorf("detach: %w", err)
+	}
+	if err := wait(); err != nil {
+		return fmt.Errorf("wait for stop: %w", err)
+	}
+	const options = unix.PTRACE_O_TRACESECCOMP | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK |
+		unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_EXITKILL
+	if err := ptrace(unix.PTRACE_SEIZE, pid, 0, options); err != nil {
+		return fmt.Errorf("seize: %w", err)
+	}
+	return syscall.Kill(pid, syscall.SIGCONT)
+}
+
+// filter stops what this thread starts at every call that describe may name.
+func filter() error {
+	load := func(off uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: off}
+	}
+	const (
+		nr, flags = 0, 16 + 2*8 // offsets in seccomp_data: number, third argument
+		equal     = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		any       = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+		give      = unix.BPF_RET | unix.BPF_K
+		retTrace  = 0x7ff00000
+		retAllow  = 0x7fff0000
+	)
+	prog := []unix.SockFilter{load(nr), {Code: equal, K: unix.SYS_OPENAT, Jf: 4}, load(flags),
+		{Code: any, K: unix.O_CREAT | unix.O_TRUNC, Jf: 1}, {Code: give, K: retTrace}, {Code: give, K: retAllow}}
+	calls := []uint32{
+		unix.SYS_WRITE, unix.SYS_PWRITE64, unix.SYS_WRITEV, unix.SYS_PWRITEV, unix.SYS_PWRITEV2, unix.SYS_OPENAT2, unix.SYS_RENAMEAT2,
+		unix.SYS_RENAMEAT, unix.SYS_LINKAT, unix.SYS_SYMLINKAT, unix.SYS_UNLINKAT, unix.SYS_MKDIRAT, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2,
+		unix.SYS_UTIMENSAT, unix.SYS_FCHOWNAT, unix.SYS_COPY_FILE_RANGE,
+	}
+	for call := range onDescriptor {
+		calls = append(calls, uint32(call))
+	}
+	for i, call := range calls {
+		prog = append(prog, unix.SockFilter{Code: equal, K: call, Jt: uint8(len(calls) - i)})
+	}
+	prog = append(prog, unix.SockFilter{Code: give, K: retAllow}, unix.SockFilter{Code: give, K: retTrace})
+	if os.Geteuid() != 0 {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return err
+		}
+	}
+	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&fprog)), 0, 0)
+}
+
+// syscallInfo is the kernel's ptrace_syscall_info for a call that is about to be
+// made.
 type syscallInfo struct {
 	op   uint8
 	_    [3]byte
@@ -128,7 +265,7 @@ type syscallInfo struct {
 func (t *tracer) call(leader, pid int) {
 	var in syscallInfo
 	_, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(pid), unsafe.Sizeof(in), uintptr(unsafe.Pointer(&in)), 0, 0)
-	if errno != 0 || in.op != unix.PTRACE_SYSCALL_INFO_ENTRY {
+	if errno != 0 || in.op != unix.PTRACE_SYSCALL_INFO_SECCOMP {
 		return
 	}
 	line := describe(pid, in)
@@ -138,17 +275,25 @@ func (t *tracer) call(leader, pid int) {
 	t.lines = append(t.lines, line)
 	if t.pause != "" && strings.Contains(line, t.pause) {
 		t.pause = ""
-		_ = os.WriteFile(t.held, nil, 0o644)
-		for {
-			if _, err := os.Stat(t.held); err != nil {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
+		t.hold()
 	}
-	if len(t.lines) == t.kill {
+	if len(t.lines) == t.kill || t.killAt != "" && strings.Contains(line, t.killAt) {
+		t.killAt = ""
 		_ = syscall.Kill(leader, syscall.SIGKILL)
 	}
+}
+
+// hold waits for the test, on a thread that the filter does not bind.
+func (t *tracer) hold() {
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		for err := os.WriteFile(t.held, nil, 0o644); err == nil; _, err = os.Lstat(t.held) {
+			t.stops.Add(1)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	<-done
 }
 
 // describe names a call that changes the disk, "" for every other.
@@ -214,7 +359,7 @@ func describe(pid int, in syscallInfo) string {
 var onDescriptor = map[uint64]string{
 	unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync", unix.SYS_SYNCFS: "syncfs", unix.SYS_SYNC_FILE_RANGE: "sync_file_range",
 	unix.SYS_FTRUNCATE: "ftruncate", unix.SYS_FALLOCATE: "fallocate", unix.SYS_FCHMOD: "fchmod", unix.SYS_FCHOWN: "fchown",
-	unix.SYS_FSETXATTR: "fsetxattr", unix.SYS_FREMOVEXATTR: "fremovexattr", unix.SYS_SENDFILE: "sendfile", unix.SYS_GETDENTS64: "",
+	unix.SYS_FSETXATTR: "fsetxattr", unix.SYS_FREMOVEXATTR: "fremovexattr", unix.SYS_SENDFILE: "sendfile",
 }
 
 // peek reads a string of the traced process, at most a path's length.
@@ -275,6 +420,13 @@ func (w *world) traced(flags []string, args ...string) func() *trace {
 func (w *world) killedAt(n int, args ...string) *trace {
 	w.t.Helper()
 	return w.traced([]string{"-kill", fmt.Sprint(n)}, args...)()
+}
+
+// killedBefore runs the binary and kills it before the first change of the disk
+// whose line holds call.
+func (w *world) killedBefore(call string, args ...string) *trace {
+	w.t.Helper()
+	return w.traced([]string{"-killat", call}, args...)()
 }
 
 // heldAt runs the binary until the first change of the disk whose line holds
