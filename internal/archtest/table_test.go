@@ -54,7 +54,8 @@ var rooms = []room{
 	{"checks", []string{"internal/canon", "seam/wire", "snapshot", "worktree"}, "runs checks over a candidate and watches the base for drift; a provider's answer keeps the words of the protocol"},
 	{"checks/command", []string{"checks", "sandbox", "worktree"}, "a check that is a program in a sandbox over a candidate"},
 	{"checks/policy", []string{"checks", "internal/canon", "internal/home", "seam/wire"}, "decides on results by configuration; runs nothing"},
-	{"seam/provider", []string{"checks", "internal/canon", "internal/vfs", "sandbox", "seam/wire", "worktree"},
+	{"seam/provider", []string{"checks", "editplan", "internal/canon", "internal/home", "internal/vfs", "sandbox", "seam/manifest", "seam/rpc", "seam/wire",
+		"snapshot", "worktree"},
 		"provider processes: launched in a sandbox, held against the contract, reported as results of checks"},
 	{"apply", []string{"apply/commit", "apply/exchange", "checks", "checks/command", "checks/policy", "editplan", "editplan/merge", "editplan/patch",
 		"internal/canon", "internal/home", "internal/lock", "internal/refusal", "internal/vfs", "preconditions", "receipt", "sandbox",
@@ -105,6 +106,7 @@ var outside = []struct {
 var writers = map[string]string{
 	"sandbox":                             "probes and mount points in a directory of its own, and inside the child's namespace",
 	"sandbox/sandboxtest":                 "only tests use it",
+	"seam/provider":                       "a private working directory where there is no namespace to have one in memory",
 	"worktree":                            "scratch trees that are thrown away; nothing there has to survive",
 	"snapshot/gitbase":                    "reference logs, appended beside git's own writers, in the one file that writes references",
 	"snapshot/gitbase/internal/gitoracle": "only tests use it",

@@ -66,10 +66,7 @@ func (m Manifest) Verify(ctx context.Context) (_ *Verified, err error) {
 	}
 	left := int64(maxArtifact)
 	for _, c := range m.Checksums {
-		path := c.Path
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(m.dir, path)
-		}
+		path := m.file(c)
 		sum, n, err := digest(ctx, path, v.Exec, program, left)
 		left -= n
 		switch {
@@ -86,6 +83,23 @@ func (m Manifest) Verify(ctx context.Context) (_ *Verified, err error) {
 	}
 	v.All = len(v.Problems) == 0
 	return v, nil
+}
+
+// file is the absolute path of a file with a checksum.
+func (m Manifest) file(c Checksum) string {
+	if filepath.IsAbs(c.Path) {
+		return filepath.Clean(c.Path)
+	}
+	return filepath.Join(m.dir, c.Path)
+}
+
+// Files are the absolute paths of the files with a checksum.
+func (m Manifest) Files() []string {
+	out := make([]string, len(m.Checksums))
+	for i, c := range m.Checksums {
+		out[i] = m.file(c)
+	}
+	return out
 }
 
 var errArtifact = errors.New("too large")

@@ -2,73 +2,481 @@ package provider
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/seam/manifest"
+	"github.com/aspengine/asp/seam/rpc"
 	"github.com/aspengine/asp/seam/wire"
-	"github.com/aspengine/asp/worktree"
+)
+
+const (
+	defaultIdle = 5 * time.Minute
+	// A provider that failed is started again after a wait that doubles.
+	firstBackOff = 100 * time.Millisecond
+	maxBackOff   = 5 * time.Second
+	// unknownRev is the baseline of a provider that is warmed before the pool was
+	// told one.
+	unknownRev = "tree:unknown"
 )
 
 // Pool holds the providers of one workspace: started on demand, kept warm, stopped
 // when idle. It is safe for concurrent use. Whoever makes one must Close it.
 type Pool struct {
-	o Options
+	o      Options
+	limits Limits
+	line   int64
+	ledger *ledger
+
+	life context.Context // of every process; ends with Close
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	entries  map[string]*entry
+	baseline wire.Baseline
 }
 
 // New makes a pool. Nothing is launched.
-func New(o Options) *Pool { return &Pool{o: o} }
+func New(o Options) *Pool {
+	if o.Callbacks <= 0 {
+		o.Callbacks = defaultCallbacks
+	}
+	if o.Idle <= 0 {
+		o.Idle = defaultIdle
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Version == "" {
+		o.Version = "0"
+	}
+	if o.MessageBytes <= 0 {
+		o.MessageBytes = rpc.DefaultMessageBytes
+	}
+	p := &Pool{o: o, limits: o.Sandbox.Limits.filled(), line: max(o.MessageBytes, rpc.MinMessageBytes),
+		ledger: &ledger{dir: o.State, now: o.Now, mem: quarantineState{Format: 1}}, entries: map[string]*entry{}}
+	p.life, p.end = context.WithCancel(context.Background())
+	return p
+}
+
+func (p *Pool) logger() *slog.Logger {
+	if p.o.Log != nil {
+		return p.o.Log
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+var errClosed = errors.New("the pool of providers is closed")
+
+// entry is the one of id. It errs after Close.
+func (p *Pool) entry(id string) (*entry, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errClosed
+	}
+	e := p.entries[id]
+	if e == nil {
+		e = newEntry(id)
+		p.entries[id] = e
+	}
+	return e, nil
+}
+
+// spawn runs f in a goroutine that Close waits for; false after Close.
+func (p *Pool) spawn(f func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.wg.Go(f)
+	return true
+}
 
 // Close ends every provider and waits until each process and goroutine of the
-// pool is gone. ctx bounds the polite part.
-func (p *Pool) Close(ctx context.Context) error { return nil }
-
-// Check is the provider as a check of s. budget bounds each run, launch included; 0 is
-// the longest request allowed.
-func (p *Pool) Check(id string, s Subject, set Settings, budget time.Duration) checks.Check {
-	return &check{p, id, s, set, budget}
+// pool is gone. Requests that run fail. ctx bounds the polite part, which is
+// some seconds at most.
+func (p *Pool) Close(ctx context.Context) error {
+	p.mu.Lock()
+	first := !p.closed
+	p.closed = true
+	var all []*entry
+	for _, e := range p.entries {
+		all = append(all, e)
+	}
+	p.mu.Unlock()
+	if first {
+		polite, cancel := context.WithTimeout(ctx, graceShutdown+graceExit)
+		var stops sync.WaitGroup
+		for _, e := range all {
+			stops.Go(func() { p.retire(polite, e) })
+		}
+		stops.Wait()
+		cancel()
+		p.end()
+	}
+	p.wg.Wait()
+	return nil
 }
 
-type check struct {
-	p      *Pool
-	id     string
-	s      Subject
-	set    Settings
-	budget time.Duration
+// retire stops the provider of e when its turn comes, or ends its request when ctx
+// does not wait for that.
+func (p *Pool) retire(ctx context.Context, e *entry) {
+	e.mu.Lock()
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	last := e.last
+	e.mu.Unlock()
+	select {
+	case e.turn <- struct{}{}:
+	case <-ctx.Done():
+		if last != nil {
+			last.proc.sandbox.Kill()
+		}
+		e.turn <- struct{}{} // whoever has it is told so by the connection
+	}
+	if e.session != nil {
+		e.session.shutdown(ctx)
+		e.session = nil
+	}
+	<-e.turn
 }
 
-func (c *check) Name() string { return checks.ProviderPrefix + c.id }
-func (c *check) Remote() bool { return true }
-
-func (c *check) Run(ctx context.Context, _ *worktree.Candidate) (checks.Result, error) {
-	return checks.Result{Name: c.Name(), Status: checks.Unavailable, Detail: "not available yet"}, nil
+// turn is one use of a provider by one caller.
+type turn struct {
+	p    *Pool
+	e    *entry
+	mode wire.Mode
+	m    manifest.Manifest
+	s    *session // nil where it could not be started
 }
 
-// Propose asks for a plan. The error is a *Failure, or ctx's.
-func (p *Pool) Propose(ctx context.Context, id string, q ProposeRequest) (Proposal, error) {
-	return Proposal{}, unavailable(id)
+func (t *turn) participant() checks.Participant {
+	out := participant(t.m, t.mode, t.s)
+	t.e.mu.Lock()
+	out.State = t.e.state
+	t.e.mu.Unlock()
+	return out
 }
 
-// Query asks an inspect verb. The error is a *Failure, or ctx's.
-func (p *Pool) Query(ctx context.Context, id string, q QueryRequest) (Answer, error) {
-	return Answer{}, unavailable(id)
+// use gives f the provider id, launched and initialized, while nobody else has
+// it, and counts what comes of it. ctx bounds all of it.
+func (p *Pool) use(ctx context.Context, id string, budget time.Duration, b wire.Baseline, f func(ctx context.Context, t *turn) *fault) (t *turn, out *fault) {
+	t = &turn{p: p, m: manifest.Manifest{ID: id}}
+	e, err := p.entry(id)
+	if err != nil {
+		t.e = newEntry(id)
+		return t, launchFault(err)
+	}
+	t.e = e
+	if budget <= 0 {
+		budget = p.limits.Wall
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, min(budget, maxWall), errBudget)
+	defer cancel()
+	var ok bool
+	if t.mode, ok = p.enabled(id); !ok {
+		return t, missing("it is not enabled for this repository; asp repo enable %s", id)
+	}
+	if t.m, err = p.o.Registry.Get(ctx, id); err != nil {
+		t.m.ID = id
+		return t, ended(ctx, missing("its manifest cannot be used: %s", err))
+	}
+	select {
+	case e.turn <- struct{}{}:
+	case <-ctx.Done():
+		f := late(ctx)
+		f.blameless = true // it was another request that took the time
+		return t, f
+	}
+	defer func() { p.release(e) }()
+	if out = p.ready(ctx, t, b); out == nil {
+		out = f(ctx, t)
+	}
+	p.settle(t, out)
+	return t, out
 }
 
-func unavailable(id string) error {
-	return &Failure{Provider: id, Reason: wire.DegradeUnavailable, State: wire.Unavailable, Class: wire.FailHealth, Detail: "not available yet"}
+func missing(format string, a ...any) *fault {
+	f := faultOf(wire.DegradeMissing, wire.Unavailable, wire.FailPolicy, format, a...)
+	f.blameless = true
+	return f
 }
 
-// BaselineChanged tells the providers that run that the tree moved; each before its
-// next request, never during one.
-func (p *Pool) BaselineChanged(b wire.Baseline) {}
+func (p *Pool) enabled(id string) (wire.Mode, bool) {
+	if p.o.Enabled == nil || p.o.Registry == nil {
+		return "", false
+	}
+	return p.o.Enabled(id)
+}
 
-// Standing is how a provider stands. It launches nothing.
-func (p *Pool) Standing(ctx context.Context, id string) Standing { return Standing{ID: id} }
+// ready makes sure that the session of t is there and can be asked.
+func (p *Pool) ready(ctx context.Context, t *turn, b wire.Baseline) *fault {
+	q, failures, last, err := p.ledger.standing(t.e.id)
+	if err != nil {
+		return launchFault(err)
+	}
+	if q != nil {
+		p.drop(t.e)
+		f := faultOf(wire.DegradeQuarantined, wire.Quarantined, wire.FailHealth,
+			"in quarantine until %s after %d failures in a row, the last: %s; `asp server reset %s` ends it",
+			q.Until.UTC().Format(time.RFC3339), q.Failures, q.Reason, t.e.id)
+		f.blameless = true
+		return f
+	}
+	if s := t.e.session; s != nil && (!s.alive() || !canon.Equal(s.m.Value, t.m.Value)) {
+		p.drop(t.e)
+	}
+	if t.e.session == nil {
+		if f := p.backOff(ctx, failures, last); f != nil {
+			return f
+		}
+		s, f := p.open(ctx, t.e, t.m, b)
+		if f != nil {
+			return f
+		}
+		t.e.session = s
+	}
+	t.s = t.e.session
+	return nil
+}
 
-// Roster is the standing of every provider that is registered, by id.
-func (p *Pool) Roster(ctx context.Context) ([]Standing, error) { return nil, nil }
+// backOff waits before a provider that failed is started again.
+func (p *Pool) backOff(ctx context.Context, failures int, last time.Time) *fault {
+	if failures == 0 {
+		return nil
+	}
+	wait := maxBackOff
+	if failures < 6 {
+		wait = firstBackOff << (failures - 1)
+	}
+	wait -= p.o.Now().Sub(last)
+	if wait <= 0 || wait > maxBackOff {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return late(ctx)
+	}
+}
 
-// Warm launches and initializes a provider that does not run.
-func (p *Pool) Warm(ctx context.Context, id string) Standing { return Standing{ID: id} }
+// drop ends the session of e, politely where that works.
+func (p *Pool) drop(e *entry) {
+	if e.session != nil {
+		e.session.shutdown(p.life)
+		e.session = nil
+	}
+}
+
+// settle counts the outcome of a turn.
+func (p *Pool) settle(t *turn, f *fault) {
+	e := t.e
+	if s := e.session; s != nil {
+		if !s.alive() {
+			s.abort()
+			e.session = nil
+		} else if f != nil && f.reason == wire.DegradeMalformed {
+			p.drop(e) // what broke the contract once is begun anew
+		} else if f == nil {
+			e.moved(s, wire.Initialized)
+		}
+	}
+	e.came(f)
+	var err error
+	switch {
+	case f == nil:
+		err = p.ledger.forget(e.id)
+	case !f.blameless && (f.class == wire.FailHealth || f.class == wire.FailContract):
+		p.logger().Warn("provider failed", "id", e.id, "reason", string(f.reason), "detail", f.detail)
+		err = p.ledger.failed(e.id, string(f.reason)+": "+f.detail)
+	}
+	if err != nil {
+		p.logger().Warn("quarantine not kept", "id", e.id, "error", err.Error())
+	}
+}
+
+// release gives the turn back and lets the idle time begin.
+func (p *Pool) release(e *entry) {
+	if e.session != nil {
+		e.mu.Lock()
+		if e.timer == nil {
+			e.timer = time.AfterFunc(p.o.Idle, func() { p.spawn(func() { p.idle(e) }) })
+		} else {
+			e.timer.Reset(p.o.Idle)
+		}
+		e.mu.Unlock()
+	}
+	<-e.turn
+}
+
+// idle stops a provider that nobody wants.
+func (p *Pool) idle(e *entry) {
+	select {
+	case e.turn <- struct{}{}:
+		p.drop(e)
+		<-e.turn
+	default: // it is in use; its release starts the clock again
+	}
+}
+
+// BaselineChanged tells the providers that run that the tree moved; each when
+// no request of its is open.
+func (p *Pool) BaselineChanged(b wire.Baseline) {
+	p.mu.Lock()
+	p.baseline = b
+	all := make([]*entry, 0, len(p.entries))
+	for _, e := range p.entries {
+		all = append(all, e)
+	}
+	p.mu.Unlock()
+	for _, e := range all {
+		p.spawn(func() {
+			select {
+			case e.turn <- struct{}{}:
+			case <-p.life.Done():
+				return
+			}
+			defer func() { <-e.turn }()
+			p.mu.Lock()
+			now := p.baseline
+			p.mu.Unlock()
+			if s := e.session; s != nil && s.alive() && s.baseline != now {
+				ctx, cancel := context.WithTimeoutCause(p.life, sendTimeout, errBudget)
+				defer cancel()
+				_ = s.tell(ctx, now) // its end is seen by the next request
+			}
+		})
+	}
+}
+
+// Warm launches and initializes a provider that does not run. Its end is in
+// the Standing.
+func (p *Pool) Warm(ctx context.Context, id string) Standing {
+	p.mu.Lock()
+	b := p.baseline
+	p.mu.Unlock()
+	if b.Rev == "" {
+		b.Rev = unknownRev
+	}
+	_, f := p.use(ctx, id, 0, b, func(context.Context, *turn) *fault { return nil })
+	s := p.Standing(ctx, id)
+	if f != nil && s.Failure == "" {
+		s.Failure = f.detail
+	}
+	return s
+}
 
 // Reset ends the quarantine of a provider and forgets its failures.
-func (p *Pool) Reset(id string) error { return nil }
+func (p *Pool) Reset(id string) error { return p.ledger.forget(id) }
+
+// Standing is how a provider stands. It launches nothing.
+func (p *Pool) Standing(ctx context.Context, id string) Standing {
+	out := Standing{ID: id, State: wire.Unavailable, Health: map[wire.Family]wire.CapabilityHealth{}}
+	mode, enabled := p.enabled(id)
+	m := manifest.Manifest{ID: id}
+	if p.o.Registry != nil {
+		var err error
+		if m, err = p.o.Registry.Get(ctx, id); err != nil {
+			m.ID, out.Problem = id, cut(err.Error(), maxDetail)
+		}
+	}
+	p.mu.Lock()
+	e := p.entries[id]
+	p.mu.Unlock()
+	out.Participant = participant(m, mode, nil)
+	if e != nil {
+		e.describe(&out, m, mode)
+	}
+	q, _, _, err := p.ledger.standing(id)
+	if out.Quarantine = q; q != nil {
+		out.State = wire.Quarantined
+	}
+	out.Participant.State = out.State
+	cause := wire.Degradation{Source: id, ProviderState: out.State}
+	switch {
+	case !enabled:
+		cause.Reason, cause.Detail = wire.DegradeMissing, "not enabled for this repository"
+	case out.Problem != "":
+		cause.Reason, cause.Detail = wire.DegradeUnavailable, out.Problem
+	case err != nil:
+		cause.Reason, cause.Detail = wire.DegradeUnavailable, cut(err.Error(), maxDetail)
+	case q != nil:
+		cause.Reason, cause.Detail = wire.DegradeQuarantined, cut("in quarantine: "+q.Reason, maxDetail)
+	case e != nil:
+		cause.Reason, cause.Detail = e.trouble()
+	}
+	for _, f := range []wire.Family{wire.Inspect, wire.Check, wire.Edit} {
+		h := wire.CapabilityHealth{Capability: f, Advertised: slices.Contains(out.Participant.Families, f), LifecycleState: out.State}
+		h.Available = h.Advertised && cause.Reason == ""
+		if h.Advertised && cause.Reason != "" {
+			c := cause
+			c.Capability = f
+			h.Degraded = append(h.Degraded, c)
+		}
+		out.Health[f] = h
+	}
+	return out
+}
+
+// describe fills in what the last launch established. A manifest that changed
+// since stands by itself.
+func (e *entry) describe(out *Standing, m manifest.Manifest, mode wire.Mode) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out.Used, out.State, out.Failure = e.used, e.state, e.failure
+	out.Isolation, out.Evidence, out.Protocol, out.Ambient = e.mode, e.evidence, e.protocol, e.ambients
+	out.Capabilities = e.declared.capabilities
+	s := e.last
+	if s == nil || !canon.Equal(s.m.Value, m.Value) {
+		return
+	}
+	out.Participant = participantOf(m, mode, s.verified, s.proc.boundary.DirectWrite, e.declared)
+	select {
+	case <-s.proc.exited:
+		out.Stderr = tail(string(s.proc.result.Stderr), 4096)
+		if e.state == wire.Initialized || e.state == wire.Active {
+			out.State = wire.Exited
+		}
+	default:
+	}
+}
+
+// trouble is why the provider may not serve now; "" when it may.
+func (e *entry) trouble() (wire.DegradeReason, string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch e.reason {
+	case wire.DegradeUnsupported, wire.DegradeCancelled:
+		return "", ""
+	}
+	return e.reason, e.failure
+}
+
+// Roster is the standing of every provider that is registered, by id.
+func (p *Pool) Roster(ctx context.Context) ([]Standing, error) {
+	if p.o.Registry == nil {
+		return nil, nil
+	}
+	list, err := p.o.Registry.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []Standing
+	for _, x := range list {
+		out = append(out, p.Standing(ctx, x.ID))
+	}
+	return out, nil
+}

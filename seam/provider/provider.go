@@ -21,11 +21,15 @@ import (
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/sandbox"
+	"github.com/aspengine/asp/seam/manifest"
 	"github.com/aspengine/asp/seam/wire"
 )
 
 // Options say what a Pool may launch, and how.
 type Options struct {
+	// Registry holds the manifests; nothing else is ever launched. Nil: there is no
+	// provider.
+	Registry *manifest.Registry
 	// Enabled tells what a provider was enabled for in this repository; ok is
 	// false where it was not, and then it is never launched.
 	Enabled func(id string) (mode wire.Mode, ok bool)

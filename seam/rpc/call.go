@@ -17,10 +17,11 @@ type calls struct {
 	last      int64
 	open      map[int64]*call
 	abandoned map[int64]struct{} // given up; an answer may still come, once
+	late      chan struct{}      // closed and replaced whenever one of them comes
 }
 
 func (t *calls) init() {
-	t.open, t.abandoned = map[int64]*call{}, map[int64]struct{}{}
+	t.open, t.abandoned, t.late = map[int64]*call{}, map[int64]struct{}{}, make(chan struct{})
 }
 
 type call struct {
@@ -68,6 +69,8 @@ func (t *calls) answer(id int64, m message) bool {
 	}
 	if _, late := t.abandoned[id]; late {
 		delete(t.abandoned, id)
+		close(t.late)
+		t.late = make(chan struct{})
 		return true
 	}
 	return false
@@ -185,6 +188,27 @@ func (c *Conn) Call(ctx context.Context, method string, params canon.Value, onPr
 	}
 	c.cancelCall(k.id)
 	return canon.Value{}, ctx.Err()
+}
+
+// Settled returns nil when no call that was given up is without its answer: the
+// peer is done with everything that it was asked. The error is ctx's, or that the
+// connection is over.
+func (c *Conn) Settled(ctx context.Context) error {
+	for {
+		c.calls.mu.Lock()
+		n, late := len(c.calls.abandoned), c.calls.late
+		c.calls.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-late:
+		case <-c.done:
+			return c.gone()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // cancelCall tells the peer, in its turn and without keeping anybody waiting.

@@ -51,6 +51,16 @@ func Decode(v canon.Value, into any) error {
 	return nil
 }
 
+// DecodeOpen is Decode for a message whose outermost object may say more.
+func DecodeOpen(v canon.Value, into any) error {
+	d := decoder{shapes: map[reflect.Type][]field{}}
+	d.value(v, reflect.ValueOf(into).Elem(), "open")
+	if len(d.problems) > 0 {
+		return &DecodeError{d.problems}
+	}
+	return nil
+}
+
 type decoder struct {
 	problems []Problem
 	at       trail

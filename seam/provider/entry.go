@@ -1,0 +1,111 @@
+package provider
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/seam/manifest"
+	"github.com/aspengine/asp/seam/wire"
+)
+
+const (
+	maxAmbientPlaces = 1000
+	maxAmbient       = 10_000
+)
+
+// entry is one provider of the pool. Its session belongs to whoever has the
+// turn; everything else is facts for those who only look.
+type entry struct {
+	id      string
+	turn    chan struct{} // holds one
+	session *session      // of whoever has the turn
+
+	mu       sync.Mutex
+	timer    *time.Timer
+	used     bool
+	state    wire.Lifecycle
+	last     *session // of the last launch, over or not
+	mode     wire.Mode
+	evidence string
+	declared declared
+	protocol string
+	failure  string
+	reason   wire.DegradeReason
+	ambient  map[string]int // findings by uri
+	ambients int
+}
+
+func newEntry(id string) *entry {
+	return &entry{id: id, turn: make(chan struct{}, 1), state: wire.Unavailable, ambient: map[string]int{}}
+}
+
+// launched begins the facts of a new launch.
+func (e *entry) launched(s *session) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.used, e.last, e.state, e.protocol = true, s, wire.Launched, s.protocol
+	e.mode, e.evidence, e.declared = s.mode(), s.proc.boundary.Evidence, declared{}
+	e.ambient, e.ambients = map[string]int{}, 0
+}
+
+// moved is a step of the life of s.
+func (e *entry) moved(s *session, to wire.Lifecycle) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.last == s {
+		e.state, e.declared = to, s.declared
+	}
+}
+
+// came is the outcome of a request: nil for a good answer.
+func (e *entry) came(f *fault) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if f == nil {
+		e.failure, e.reason = "", ""
+		return
+	}
+	if f.reason != wire.DegradeCancelled {
+		e.failure, e.reason = f.detail, f.reason
+	}
+	e.state = f.state
+}
+
+// publish keeps how many findings there are on a place; a new batch takes the
+// place of the one before.
+func (e *entry) publish(uri string, n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	uri = cut(uri, 1000)
+	if _, there := e.ambient[uri]; !there && len(e.ambient) >= maxAmbientPlaces {
+		return
+	}
+	n = min(n, maxAmbient)
+	e.ambients += n - e.ambient[uri]
+	if e.ambient[uri] = n; n == 0 {
+		delete(e.ambient, uri)
+	}
+}
+
+// participant is who answered, as far as it is established.
+func participant(m manifest.Manifest, mode wire.Mode, s *session) checks.Participant {
+	if s == nil {
+		return participantOf(m, mode, false, false, declared{})
+	}
+	return participantOf(m, mode, s.verified, s.proc.boundary.DirectWrite, s.declared)
+}
+
+func participantOf(m manifest.Manifest, mode wire.Mode, verified, directWrite bool, d declared) checks.Participant {
+	p := checks.Participant{ID: m.ID, Version: m.Version, Publisher: m.Publisher, Package: m.Source, Fingerprint: m.Fingerprint,
+		Profiles: slices.Clone(m.Profiles), Families: slices.Clone(m.Families), Mode: mode, State: wire.Unavailable,
+		Verified: verified, ServerVersion: cut(d.serverVersion, maxName), DirectWrite: directWrite || d.directWrite}
+	if d.families != nil {
+		p.Families = slices.Clone(d.families)
+	}
+	if b := d.capabilities.CheckBlock(); b != nil {
+		p.CapabilityVersion = cut(b.CapabilityVersion, maxName)
+	}
+	return p
+}
