@@ -26,8 +26,8 @@ type lines struct {
 	skip  bool // the rest of an over-long line is to be thrown away
 }
 
-func newLines(r io.Reader, limit int64) *lines {
-	return &lines{r: bufio.NewReaderSize(r, readAhead), limit: int(limit)}
+func newLines(r io.Reader, limit int64, ahead int) *lines {
+	return &lines{r: bufio.NewReaderSize(r, ahead), limit: int(limit)}
 }
 
 // next returns the next line that is not blank, without its end. The slice is
@@ -66,6 +66,8 @@ func (l *lines) next() ([]byte, error) {
 				l.skip = true
 				return l.buf, errTooLong
 			}
+		case errors.Is(err, io.EOF) && len(l.buf) > l.limit:
+			return l.buf, errTooLong
 		case errors.Is(err, io.EOF) && len(l.buf) > 0:
 			return l.buf, errUnterminated
 		case errors.Is(err, io.EOF):

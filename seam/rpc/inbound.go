@@ -137,13 +137,16 @@ func (c *Conn) begin(m message) {
 
 // serve runs a request, and after it those that wait.
 func (c *Conn) serve(r *inRequest) {
-	for r != nil {
-		result, e := c.handler.Request(r.ctx, Request{ID: r.m.id, Method: r.m.method, Params: r.m.params, Raw: r.m.raw, Seq: r.seq,
-			Progress: func(ctx context.Context, value canon.Value) error { return c.tell(ctx, r, value) }})
-		c.answer(r, result, e)
-		r.cancel(context.Canceled)
-		r = c.inbound.finish(r)
+	for ; r != nil; r = c.inbound.finish(r) {
+		c.serveOne(r)
 	}
+}
+
+func (c *Conn) serveOne(r *inRequest) {
+	defer r.cancel(context.Canceled)
+	result, e := c.handler.Request(r.ctx, Request{ID: r.m.id, Method: r.m.method, Params: r.m.params, Raw: r.m.raw, Seq: r.seq,
+		Progress: func(ctx context.Context, value canon.Value) error { return c.tell(ctx, r, value) }})
+	c.answer(r, result, e)
 }
 
 // finish ends a request that ran and returns the one to run next, if any.

@@ -166,8 +166,8 @@ type Conn struct {
 // New starts a connection that reads r and writes w. close is called once when
 // the connection ends, for whatever reason; it has to make reads of r and writes to
 // w return, else Close waits for them. A write to a pipe that nobody reads must
-// be an error and no signal, so w is not the process's own standard output: see
-// Stdio.
+// be an error and no signal, so w must not be the process's own standard output,
+// on which the runtime makes a signal of it.
 func New(r io.Reader, w io.Writer, close func() error, h Handler, o Options) *Conn {
 	o.defaults()
 	c := &Conn{o: o, handler: h, closing: close, done: make(chan struct{})}

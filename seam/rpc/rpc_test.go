@@ -293,6 +293,9 @@ func TestRP02Limit(t *testing.T) {
 	}{{65535, true}, {65536, true}, {65537, true}, {1 << 20, true}, {limit, true}, {limit + 1, false}, {limit + 200_000, false}} {
 		for _, end := range []string{"\n", "\r\n"} {
 			for _, lenient := range []bool{true, false} {
+				if c.ok && lenient != (end == "\n") {
+					continue // the one shows what the other does
+				}
 				t.Run(fmt.Sprintf("%d %q %v", c.n, end, lenient), func(t *testing.T) {
 					p := dial(t, handler{request: func(_ context.Context, r rpc.Request) (canon.Value, *wire.Error) {
 						return canon.IntOf(r.Raw), nil

@@ -40,7 +40,7 @@ type outgoing struct {
 }
 
 func newStream(c *Conn, r io.Reader, w io.Writer) *stream {
-	return &stream{c: c, in: newLines(r, c.o.MessageBytes), w: w, trace: newTracer(c.o), ready: make(chan struct{}),
+	return &stream{c: c, in: newLines(r, c.o.MessageBytes, readAhead), w: w, trace: newTracer(c.o), ready: make(chan struct{}),
 		slot: make(chan struct{}, 1), out: make(chan outgoing, 1)}
 }
 
