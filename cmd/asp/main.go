@@ -53,6 +53,7 @@ func commands() []*command {
 	return []*command{
 		applyCommand(), planCommand(), publishCommand(), undoCommand(),
 		statusCommand(), doctorCommand(), recoverCommand(), receiptsCommand(),
+		hostCommand(),
 		conformanceCommand(),
 	}
 }

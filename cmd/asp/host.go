@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/aspengine/asp/apply"
+	"github.com/aspengine/asp/seam/host"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/spf13/pflag"
+)
+
+func hostCommand() *command {
+	return &command{
+		name: "host", short: "serve a harness: JSON-RPC on stdin and stdout, or on a socket",
+		args: "serve [--repo D] [--socket PATH]",
+		long: `
+Serves the outer seam of one workspace: JSON-RPC 2.0, one object a line. There is no
+initialize; the methods are host/status, host/capabilities, host/evaluateChangeset,
+host/queryInspect, host/requestEditPlan, host/applyProposal, host/authority/status,
+workspace/putBlob and shutdown, the notifications $/cancelRequest and exit.
+
+It ends with exit, with the end of its input, or with SIGTERM: what runs then is
+answered within a few seconds or cancelled, and providers are stopped. With --socket
+it serves every client of yours that connects to PATH (mode 0600, in a directory of
+yours), until a signal; exit then ends one session.
+
+Configuration, enrolment and the committed policy are read anew for each request;
+limits.messageBytes holds from the start. ASP_TRACE=FILE appends a transcript of all
+messages without the contents of files; ASP_TRACE_CONTENTS=1 adds those.
+
+examples:
+  echo '{"jsonrpc":"2.0","id":1,"method":"host/status","params":{}}' | asp host serve
+  asp host serve --repo ~/src/app --socket "$XDG_RUNTIME_DIR/asp-app"`,
+		flags: func(fs *pflag.FlagSet) {
+			fs.String("socket", "", "serve on this Unix socket `PATH` instead of stdin and stdout")
+		},
+		run: runHost,
+	}
+}
+
+func runHost(ctx context.Context, e *env, fs *pflag.FlagSet) error {
+	verb, err := oneArg(fs, "verb: serve")
+	if err != nil {
+		return err
+	}
+	if verb != "serve" {
+		return usagef("asp host %.60q: there is only serve", verb)
+	}
+	in, out, ok := e.streams()
+	if !ok {
+		return errors.New("asp host serve needs files as stdin and stdout")
+	}
+	w, err := e.openWorkspace(ctx, fs)
+	if err != nil {
+		return err
+	}
+	h := host.New(w.hostOptions())
+	if socket, _ := fs.GetString("socket"); fs.Changed("socket") {
+		err = e.serveSocket(ctx, h, socket)
+	} else {
+		err = serveStandard(ctx, h, in, out)
+	}
+	return errors.Join(err, w.close())
+}
+
+// streams are stdin and stdout as files; false in tests that have none.
+func (e *env) streams() (in, out *os.File, ok bool) {
+	in, ok1 := e.stdin.(*os.File)
+	a, ok2 := e.stdout.(*answerWriter)
+	if !ok1 || !ok2 {
+		return nil, nil, false
+	}
+	out, ok = a.w.(*os.File)
+	return in, out, ok
+}
+
+func serveStandard(ctx context.Context, h *host.Host, in, out *os.File) error {
+	t, err := host.Standard(in, out)
+	if err != nil {
+		return err
+	}
+	return h.Serve(ctx, "harness", t)
+}
+
+func (e *env) serveSocket(ctx context.Context, h *host.Host, socket string) error {
+	if socket == "" {
+		return usagef("--socket is empty; name a path")
+	}
+	if !filepath.IsAbs(socket) {
+		socket = filepath.Join(e.dir, socket)
+	}
+	return h.Listen(ctx, socket, func() { e.ui.notef("listening on %s", socket) })
+}
+
+// hostOptions serve the workspace.
+func (w *workspace) hostOptions() host.Options {
+	o := host.Options{
+		Open: func(ctx context.Context, step func(string)) (host.Engine, apply.Request, error) {
+			eng, err := w.engine(ctx, step)
+			if err != nil {
+				return nil, apply.Request{}, err
+			}
+			how, err := publishBy(eng.Config().Publish)
+			if err != nil {
+				return nil, how, errors.Join(err, eng.Close())
+			}
+			return eng, how, nil
+		},
+		Wrong: func(err error) *wire.Error {
+			e := wireError(err)
+			return &e
+		},
+		MessageBytes: w.first.Config().Limits.MessageBytes,
+		Log:          slog.New(slog.NewTextHandler(w.e.stderr, nil)),
+	}
+	if w.trace != nil {
+		o.Trace, o.TraceContents = w.trace, w.e.traceContents()
+	}
+	return o
+}
+
+// publishBy reads the configured default mode.
+func publishBy(mode string) (r apply.Request, err error) {
+	switch mode {
+	case "", "journal":
+	case "exchange":
+		r.Publish = apply.Exchange
+	case "staged":
+		r.Publish = apply.Stage
+	default:
+		err = fmt.Errorf("publish %.60q is no mode", mode)
+	}
+	return r, err
+}
