@@ -229,7 +229,7 @@ func (q *request) readBlob(ctx context.Context, params canon.Value) (any, *wire.
 			return nil, unavailable
 		}
 		n := encode(b, content)
-		if size += int64(len(n.Bytes)); size > q.line-q.line/8 {
+		if size += int64(len(n.Bytes)) * 4 / 3; size > q.line-q.line/8 {
 			return nil, wire.NewError(wire.CodeScopeDenied, wire.FailPolicy, "more than fits a message; ask for fewer blobs at once", "")
 		}
 		out.Blobs = append(out.Blobs, n)
@@ -251,8 +251,19 @@ func (q *request) record(b wire.BlobRef, n int) bool {
 	return true
 }
 
+// encode takes text as text, unless escaping would make more of it than base64
+// does.
 func encode(id wire.BlobRef, content []byte) wire.NamedBlob {
-	if utf8.Valid(content) {
+	escaped := 0
+	for _, c := range content {
+		switch {
+		case c == '"' || c == '\\' || c == '\n' || c == '\t' || c == '\r':
+			escaped++
+		case c < 0x20:
+			escaped += 5
+		}
+	}
+	if escaped <= len(content)/3 && utf8.Valid(content) {
 		return wire.NamedBlob{ID: id, Encoding: wire.UTF8, Bytes: string(content)}
 	}
 	return wire.NamedBlob{ID: id, Encoding: wire.Base64, Bytes: base64.StdEncoding.EncodeToString(content)}

@@ -109,8 +109,8 @@ func (f *fake) main() int {
 		return 3
 	case "noise":
 		f.raw("Ready on port 0\n")
-	case "crash-once":
-		// Nothing that it could remember survives a launch.
+	case "look":
+		f.look()
 	case "stderr":
 		for range 5000 {
 			fmt.Fprintln(os.Stderr, strings.Repeat("x", 100))
@@ -173,6 +173,25 @@ func (f *fake) main() int {
 			}
 			f.fail(id, -32601, "")
 		}
+	}
+}
+
+// look tells what can be seen from inside.
+func (f *fake) look() {
+	fmt.Fprintf(os.Stderr, "env %q\n", os.Environ())
+	wd, _ := os.Getwd()
+	err := os.WriteFile("here", []byte("x"), 0o600)
+	fmt.Fprintf(os.Stderr, "wd %s writable %v\n", wd, err == nil)
+	fds, _ := os.ReadDir("/proc/self/fd")
+	for _, d := range fds {
+		if to, err := os.Readlink("/proc/self/fd/" + d.Name()); err == nil && !strings.HasPrefix(to, "anon_inode") && !strings.Contains(to, "/proc/") {
+			fmt.Fprintf(os.Stderr, "fd %s\n", d.Name())
+		}
+	}
+	for _, dir := range strings.Split(f.how["dirs"], ",") {
+		names, err := os.ReadDir(dir)
+		werr := os.WriteFile(dir+"/written", nil, 0o600)
+		fmt.Fprintf(os.Stderr, "dir %s: %d names, %v, written %v\n", dir, len(names), err != nil, werr == nil)
 	}
 }
 
@@ -277,6 +296,10 @@ func (f *fake) work(method string, id, params canon.Value) (code int, leave bool
 		for i := 0; ; i++ {
 			f.send(canon.Member{Key: "method", Value: canon.StringOf("window/logMessage")}, canon.Member{Key: "params", Value: parse(`{"level":"info","message":"m"}`)})
 		}
+	case "late": // an answer that comes when nobody waits any more
+		f.hang()
+		f.raw(line + "\n")
+		return 0, false
 	case "publish":
 		for range 3 {
 			f.send(canon.Member{Key: "method", Value: canon.StringOf("judge/publishDiagnostics")}, canon.Member{Key: "params",

@@ -50,7 +50,7 @@ func incompatible(format string, a ...any) *fault {
 
 // handshake initializes a session and sends the grant.
 func (s *session) handshake(ctx context.Context, b wire.Baseline) *fault {
-	params, err := canon.From(wire.LegacyInitializeParams{ProtocolVersion: s.protocol, Host: wire.HostName{Name: hostName, Version: s.p.o.Version},
+	params, err := canon.From(wire.InitializeParams{ProtocolVersion: s.protocol, Host: wire.HostName{Name: hostName, Version: s.p.o.Version},
 		Workspace: wire.Workspace{Root: candidateRoot, Baseline: b}})
 	if err != nil {
 		return launchFault(err)

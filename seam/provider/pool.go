@@ -90,6 +90,12 @@ func (p *Pool) entry(id string) (*entry, error) {
 	return e, nil
 }
 
+func (p *Pool) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
 // spawn runs f in a goroutine that Close waits for; false after Close.
 func (p *Pool) spawn(f func()) bool {
 	p.mu.Lock()
@@ -199,6 +205,9 @@ func (p *Pool) use(ctx context.Context, id string, budget time.Duration, b wire.
 		return t, f
 	}
 	defer func() { p.release(e) }()
+	if p.isClosed() {
+		return t, launchFault(errClosed) // Close had its turn already
+	}
 	if out = p.ready(ctx, t, b); out == nil {
 		out = f(ctx, t)
 	}
@@ -459,8 +468,8 @@ func (e *entry) trouble() (wire.DegradeReason, string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch e.reason {
-	case wire.DegradeUnsupported, wire.DegradeCancelled:
-		return "", ""
+	case wire.DegradeUnsupported, wire.DegradeCancelled, wire.DegradeError, wire.DegradeStale, wire.DegradeDirectWriteRisk:
+		return "", "" // of that request, not of the provider
 	}
 	return e.reason, e.failure
 }

@@ -39,7 +39,8 @@ const (
 	MethodCancel   = "$/cancelRequest"
 )
 
-// InitializeParams opens a session of asp/1.0.
+// InitializeParams opens a session of either version; asp/0.1 reads the version
+// and the workspace alone.
 type InitializeParams struct {
 	ProtocolVersion  string    `json:"protocolVersion"`
 	Host             HostName  `json:"host" wire:"open"`
@@ -55,13 +56,6 @@ type InitializeParams struct {
 type Workspace struct {
 	Root     string   `json:"root"`
 	Baseline Baseline `json:"baseline" wire:"open"`
-}
-
-// LegacyInitializeParams opens a session of asp/0.1.
-type LegacyInitializeParams struct {
-	ProtocolVersion string    `json:"protocolVersion"`
-	Host            HostName  `json:"host"`
-	Workspace       Workspace `json:"workspace"`
 }
 
 // InitializeResult is what a provider says of itself. All of it is a claim.
