@@ -55,7 +55,9 @@ type Provided struct {
 	Family wire.Family
 	// Diagnostics as validated: under a declared source, inside the scope.
 	Diagnostics []wire.Diagnostic
-	More        int // further ones that were left out of a kept record
+	// More are further ones that were left out of a kept record, MoreBlocking
+	// those of them that would block.
+	More, MoreBlocking int
 	// Degraded is what the provider says of its own coverage.
 	Degraded []wire.Degradation
 	// Reason, if set, is the cause in the words of the protocol, where Status is

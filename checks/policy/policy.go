@@ -44,8 +44,11 @@ type Policy struct {
 	// schema; Problem says why. The floor holds all the same.
 	Activation string
 	Problem    string
-	// Digest is sha256:<hex> of the canonical active policy: repository part,
-	// floor, command checks, sandbox demand and guarantee ceiling.
+	// Value is the active policy: repository part, floor, command checks, sandbox
+	// demand, guarantee ceiling and what providers are asked. It is all of the
+	// policy that a decision depends on; Parse reads it back.
+	Value canon.Value
+	// Digest is sha256:<hex> of the canonical Value.
 	Digest string
 
 	Repository *Repository // nil without one, and when rejected
@@ -63,7 +66,7 @@ func Active(c Config, committed []byte, enrolled bool) Policy {
 		r, err := ParseRepository(SourceRepository, committed)
 		if err != nil {
 			p.Activation, p.Problem = Rejected, err.Error()
-			repo = canon.StringOf("rejected")
+			repo = canon.StringOf(rejectedValue)
 		} else {
 			p.Repository = &r
 			repo = r.Value
@@ -83,14 +86,15 @@ func Active(c Config, committed []byte, enrolled bool) Policy {
 		}
 		return canon.NullOf()
 	}
-	p.Digest = canon.DigestText(canon.ObjectOf(
+	p.Value = canon.ObjectOf(
 		canon.Member{Key: "repository", Value: repo},
 		canon.Member{Key: "floor", Value: floor},
 		canon.Member{Key: "checks", Value: part("checks")},
 		canon.Member{Key: "sandbox", Value: part("sandbox")},
 		canon.Member{Key: "guaranteeCeiling", Value: part("guaranteeCeiling")},
 		canon.Member{Key: "providers", Value: part("providers")},
-	))
+	)
+	p.Digest = canon.DigestText(p.Value)
 	return p
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -103,22 +104,36 @@ func (d *decider) providerFindings() {
 		case checks.Malformed, checks.Stale, checks.Skewed, checks.Incompatible, checks.Missing, checks.StatusInvalid:
 			continue
 		}
-		var blocks, informs []wire.Finding
-		for _, g := range r.Diagnostics {
-			if w := d.finding(i, r, g); w.Disposition == wire.Gating {
-				blocks = append(blocks, w)
-			} else {
-				informs = append(informs, w)
-			}
+		var list []wire.Finding
+		shown, more := worstFirst(r)
+		for _, g := range shown {
+			list = append(list, d.finding(i, r, g))
 		}
-		list := append(blocks, informs...) // what blocks is never the part that is cut
-		if more := len(list) + r.More - maxFindings; more > 0 && len(list) > 0 {
-			list = list[:min(len(list), maxFindings)]
+		if more += r.More; more > 0 && len(list) > 0 {
 			w := &list[len(list)-1]
 			w.SeverityNote = strings.TrimPrefix(fmt.Sprintf("%s; %d further findings of this source are not shown", w.SeverityNote, more), "; ")
 		}
 		d.findings = append(d.findings, list...)
 	}
+}
+
+// worstFirst is what a decision shows of the diagnostics of an answer, and how
+// many it leaves out: what would block first, so that it is never cut, then other
+// errors.
+func worstFirst(r checks.Result) (shown []wire.Diagnostic, more int) {
+	var by [3][]wire.Diagnostic
+	for _, g := range r.Diagnostics {
+		k := 2
+		if gating(g, r.Comparison) == "" {
+			k = 0
+		} else if g.Severity == wire.SeverityError {
+			k = 1
+		}
+		by[k] = append(by[k], g)
+	}
+	all := slices.Concat(by[0], by[1], by[2])
+	n := min(len(all), maxFindings)
+	return all[:n], len(all) - n
 }
 
 // finding is one diagnostic with what the host makes of it.
@@ -167,8 +182,8 @@ func (d *decider) blocking(s standing) string {
 			continue
 		}
 		first := clip(g.Code+": "+g.Message, maxDetail/2)
-		if s.blocks+r.More > 1 {
-			first += fmt.Sprintf(" (and %d more)", s.blocks+r.More-1)
+		if n := s.blocks + r.MoreBlocking; n > 1 {
+			first += fmt.Sprintf(" (and %d more)", n-1)
 		}
 		return first
 	}
@@ -183,7 +198,7 @@ func blockingDetail(r checks.Result) string {
 	case 1:
 		return r.Findings[0].Message
 	}
-	return fmt.Sprintf("%s (and %d more)", clip(r.Findings[0].Message, maxDetail/2), len(r.Findings)-1)
+	return fmt.Sprintf("%s (and %d more)", clip(r.Findings[0].Message, maxDetail/2), len(r.Findings)+r.More-1)
 }
 
 // clip makes foreign text fit for a message: valid UTF-8, at most n bytes.

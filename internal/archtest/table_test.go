@@ -53,7 +53,7 @@ var rooms = []room{
 	{"worktree", []string{"sandbox", "snapshot"}, "the after-state as a tree that a sandbox can show"},
 	{"checks", []string{"internal/canon", "seam/wire", "snapshot", "worktree"}, "runs checks over a candidate and watches the base for drift; a provider's answer keeps the words of the protocol"},
 	{"checks/command", []string{"checks", "sandbox", "worktree"}, "a check that is a program in a sandbox over a candidate"},
-	{"checks/policy", []string{"checks", "internal/canon", "internal/home", "seam/wire"}, "decides on results by configuration; runs nothing"},
+	{"checks/policy", []string{"checks", "internal/canon", "internal/home", "internal/vfs", "seam/wire"}, "decides on results by configuration; runs nothing; keeps the policies that were decided by"},
 	{"seam/provider", []string{"checks", "editplan", "internal/canon", "internal/home", "internal/vfs", "sandbox", "seam/manifest", "seam/rpc", "seam/wire",
 		"snapshot", "worktree"},
 		"provider processes: launched in a sandbox, held against the contract, reported as results of checks"},
