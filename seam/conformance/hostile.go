@@ -75,7 +75,7 @@ func hostileInitialize(ctx context.Context, t *trial) error {
 // brokenStreams are answers that are no messages, or the wrong number of them.
 func brokenStreams() []string {
 	return []string{"noise", "null-line", "array-line", "object-line", "unknown-id", "twice-late", "duplicate-key", "case-key", "lone-surrogate",
-		"float-integer", "deep", "result-and-error"}
+		"invalid-utf8", "float-integer", "deep", "result-and-error"}
 }
 
 func hostileAssessment(ctx context.Context, t *trial) error {
@@ -328,7 +328,8 @@ func hostileCrash(ctx context.Context, t *trial) error {
 		}
 		switch how {
 		case "exit-after", "children":
-			t.allowed(e) // the answer was complete; what came after is the host's to clear up
+			// The answer was complete. What came after is the host's to clear up, and it
+			// may count it against the provider.
 		case "half-and-exit", "no-newline":
 			t.withheld(e, checked, wire.DegradeCrashed, wire.DegradeMalformed, wire.DegradeUnavailable)
 		default:

@@ -212,6 +212,12 @@ func (p *seeded) twisted(a, params canon.Value, path, how, arg string) (canon.Va
 	return a, true
 }
 
+// streams lists the behaviours of broken.
+func streams() []string {
+	return []string{"noise", "half-and-exit", "no-newline", "exit-after", "null-line", "array-line", "object-line", "unknown-id", "twice", "twice-late",
+		"duplicate-key", "case-key", "lone-surrogate", "invalid-utf8", "float-integer", "deep", "result-and-error", "over-limit", "endless", "length-framed"}
+}
+
 // broken writes what is no message, or more than one.
 func (p *seeded) broken(id, a canon.Value, how string) {
 	good := string(object(member("jsonrpc", "2.0"), member("id", id), member("result", a)).Bytes())
@@ -240,12 +246,15 @@ func (p *seeded) broken(id, a canon.Value, how string) {
 		p.raw(good + "\n")
 	case "twice":
 		p.raw(good + "\n")
-		p.reply(id, withFindings(a, p.finding(object(), "error", "src/a.txt", "second answer")))
+		p.reply(id, object(member("second", "answer")))
 	case "twice-late":
 		// The second one contradicts the first: whoever lets it replace the first
 		// allows what was withheld.
 		p.reply(id, ended(a, "incomplete"))
 		p.raw(good + "\n")
+	case "length-framed":
+		p.raw(fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(good)-1, good))
+		os.Exit(0)
 	case "duplicate-key":
 		p.raw(strings.Replace(good, `"status":"complete"`, `"status":"incomplete","status":"complete"`, 1) + "\n")
 	case "case-key":
@@ -253,7 +262,7 @@ func (p *seeded) broken(id, a canon.Value, how string) {
 	case "lone-surrogate":
 		p.raw(strings.Replace(good, `"status":"complete"`, `"status":"complete","x":"\ud800"`, 1) + "\n")
 	case "invalid-utf8":
-		p.raw(strings.Replace(good, `"miss"`, "\"\xff\"", 1)[:len(good)-2] + ",\"\xff\":1}\n")
+		p.raw(good[:len(good)-1] + ",\"\xff\":1}\n")
 	case "float-integer":
 		p.raw(strings.Replace(good, `"elapsedMs":1`, `"elapsedMs":1e0`, 1) + "\n")
 	case "deep":

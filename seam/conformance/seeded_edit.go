@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,8 +46,15 @@ func (p *seeded) propose(id, params canon.Value) {
 			member("changes", []canon.Value{object(member("kind", "replace"), member("path", path), member("content", "x\n"))})))))
 		return
 	}
+	if how == "exit-at-once" {
+		os.Exit(0)
+	}
 	plan, ok := p.plan(id, params, how, arg, path)
-	if ok {
+	switch {
+	case !ok:
+	case slices.Contains(streams(), how):
+		p.broken(id, object(member("proposal", plan)), how)
+	default:
 		p.reply(id, object(member("proposal", p.twistedPlan(plan, how, arg))))
 	}
 }
@@ -76,6 +84,12 @@ func (p *seeded) plan(id, params canon.Value, how, arg, path string) (canon.Valu
 		}
 		p.refuse(id, -32013, "input", "there is no "+path)
 		return "", false
+	}
+	if n, ok := at(params, "args", "size").Int(); ok {
+		content = strings.Repeat("é\n", int(n)/3+1)[:n]
+		if n%3 == 1 {
+			content = content[:n-1] + "\n" // half of a character is none
+		}
 	}
 	upload := func() (string, bool) {
 		v, e, err := p.call("workspace/putBlob", object(member("blobs", []canon.Value{object(member("encoding", "utf-8"), member("bytes", content))})))
@@ -115,6 +129,14 @@ func (p *seeded) plan(id, params canon.Value, how, arg, path string) (canon.Valu
 			c = c.With("to", canon.StringOf(path+".new"))
 		}
 		changes = []canon.Value{c}
+	case "changes":
+		for _, c := range stringsOf(at(params, "args", "uploads")) {
+			content = c
+			if _, ok := upload(); !ok {
+				return canon.Value{}, false
+			}
+		}
+		changes = each(at(params, "args", "changes"))
 	case "incomplete", "unsupported", "status-error", "cancelled":
 		status = strings.TrimPrefix(how, "status-")
 	case "escape":
