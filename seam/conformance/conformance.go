@@ -16,6 +16,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -188,12 +189,7 @@ func (r *runner) all(ctx context.Context, todo []requirement) []Result {
 func (r *runner) one(ctx context.Context, q requirement) Result {
 	ctx, cancel := context.WithTimeout(ctx, trialTime)
 	defer cancel()
-	t := &trial{run: r, q: q, dir: filepath.Join(r.dir, q.id)}
-	h := uint64(14695981039346656037)
-	for _, c := range []byte(q.id) {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	t.rng = rand.New(rand.NewPCG(uint64(r.o.Seed), h))
+	t := r.trial(q)
 	err := q.try(ctx, t)
 	if err != nil {
 		t.problem("could not go on: %v", err)
@@ -213,6 +209,14 @@ func (r *runner) one(ctx context.Context, q requirement) Result {
 		res.Evidence = []Evidence{}
 	}
 	return res
+}
+
+// trial makes one with a random source of its own, so that which requirements
+// run, and in what order, changes nothing in it.
+func (r *runner) trial(q requirement) *trial {
+	h := fnv.New64a()
+	h.Write([]byte(q.id))
+	return &trial{run: r, q: q, dir: filepath.Join(r.dir, q.id), rng: rand.New(rand.NewPCG(uint64(r.o.Seed), h.Sum64()))}
 }
 
 // trial is one requirement being tried.

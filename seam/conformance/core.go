@@ -15,7 +15,7 @@ const checked = "checked"
 // oneCheck is a world with one pinned check provider that every call-site
 // requires.
 func (t *trial) oneCheck(p enrolled) setup {
-	return setup{providers: []enrolled{p}, policy: everywhere([]need{t.checkNeed(checked, t.pinOf(p))}, []string{checked}, nil)}
+	return setup{providers: []enrolled{p}, policy: everywhere([]demand{t.checkNeed(checked, t.pinOf(p))}, []string{checked}, nil)}
 }
 
 func coreRequirements() []requirement {

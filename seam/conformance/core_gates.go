@@ -11,7 +11,7 @@ import (
 
 func missingProvider(ctx context.Context, t *trial) error {
 	ghost := checker("ghost")
-	s, err := t.open(ctx, setup{policy: everywhere([]need{t.checkNeed(checked, t.pinOf(ghost))}, []string{checked}, nil)})
+	s, err := t.open(ctx, setup{policy: everywhere([]demand{t.checkNeed(checked, t.pinOf(ghost))}, []string{checked}, nil)})
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func missingAuthority(ctx context.Context, t *trial) error {
 		{"conformance", pin{good.id, good.version, good.identity, good.integrity, "another-profile"}},
 		{"version", pin{good.id, "2.0.0", good.identity, good.integrity, good.conformance}},
 	} {
-		s, err := t.open(ctx, setup{providers: []enrolled{p}, policy: everywhere([]need{t.checkNeed(checked, c.pin)}, []string{checked}, nil)})
+		s, err := t.open(ctx, setup{providers: []enrolled{p}, policy: everywhere([]demand{t.checkNeed(checked, c.pin)}, []string{checked}, nil)})
 		if err != nil {
 			return err
 		}
@@ -309,7 +309,7 @@ func malformedProvider(ctx context.Context, t *trial) error {
 func coverageVisible(ctx context.Context, t *trial) error {
 	one, two := checker("one"), checker("two")
 	s, err := t.open(ctx, setup{providers: []enrolled{one, two},
-		policy: everywhere([]need{t.checkNeed("first", t.pinOf(one)), t.checkNeed("second", t.pinOf(two))}, []string{"first", "second"}, nil)})
+		policy: everywhere([]demand{t.checkNeed("first", t.pinOf(one)), t.checkNeed("second", t.pinOf(two))}, []string{"first", "second"}, nil)})
 	if err != nil {
 		return err
 	}
@@ -339,7 +339,7 @@ func sorted(list []string) []string {
 func decisionAuthoritative(ctx context.Context, t *trial) error {
 	one, guest := checker("one"), checker("guest")
 	guest.mode = "advisory"
-	s, err := t.open(ctx, setup{providers: []enrolled{one, guest}, policy: everywhere([]need{t.checkNeed(checked, t.pinOf(one))}, []string{checked}, nil)})
+	s, err := t.open(ctx, setup{providers: []enrolled{one, guest}, policy: everywhere([]demand{t.checkNeed(checked, t.pinOf(one))}, []string{checked}, nil)})
 	if err != nil {
 		return err
 	}
@@ -367,7 +367,7 @@ func decisionAuthoritative(ctx context.Context, t *trial) error {
 // noFastPath judges that a provider of that name is one like any other.
 func noFastPath(ctx context.Context, t *trial, name string) error {
 	p := checker(name)
-	s, err := t.open(ctx, setup{providers: []enrolled{p}, policy: everywhere([]need{t.checkNeed(checked, t.pinOf(checker("one")))}, []string{checked}, nil)})
+	s, err := t.open(ctx, setup{providers: []enrolled{p}, policy: everywhere([]demand{t.checkNeed(checked, t.pinOf(checker("one")))}, []string{checked}, nil)})
 	if err != nil {
 		return err
 	}

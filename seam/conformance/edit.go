@@ -36,7 +36,7 @@ func editRequirements() []requirement {
 // that every call-site requires.
 func (t *trial) oneEditor(p enrolled) setup {
 	c := checker("one")
-	return setup{providers: []enrolled{p, c}, policy: everywhere([]need{t.checkNeed(checked, t.pinOf(c)), t.editNeed("edits", t.pinOf(p))}, []string{checked}, nil)}
+	return setup{providers: []enrolled{p, c}, policy: everywhere([]demand{t.checkNeed(checked, t.pinOf(c)), t.editNeed("edits", t.pinOf(p))}, []string{checked}, nil)}
 }
 
 // planParams asks for a plan whose provider behaves as how says.

@@ -46,7 +46,7 @@ func (t *trial) unauthorized(ctx context.Context, what string, su setup) error {
 
 func editAuthority(ctx context.Context, t *trial) error {
 	p, c := editor("ed"), checker("one")
-	unpinned := setup{providers: []enrolled{p, c}, policy: everywhere([]need{t.checkNeed(checked, t.pinOf(c))}, []string{checked}, nil)}
+	unpinned := setup{providers: []enrolled{p, c}, policy: everywhere([]demand{t.checkNeed(checked, t.pinOf(c))}, []string{checked}, nil)}
 	if err := t.unauthorized(ctx, "an edit provider that no requirement pins", unpinned); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func editConcurrent(ctx context.Context, t *trial) error {
 
 func editNoFastPath(ctx context.Context, t *trial) error {
 	p, c := editor("opcore"), checker("one")
-	su := setup{providers: []enrolled{p, c}, policy: everywhere([]need{t.checkNeed(checked, t.pinOf(c))}, []string{checked}, nil)}
+	su := setup{providers: []enrolled{p, c}, policy: everywhere([]demand{t.checkNeed(checked, t.pinOf(c))}, []string{checked}, nil)}
 	if err := t.unauthorized(ctx, "an edit provider named opcore without a pin", su); err != nil {
 		return err
 	}

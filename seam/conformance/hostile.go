@@ -42,7 +42,7 @@ func hostileInitialize(ctx context.Context, t *trial) error {
 	// One provider for each, so that none is in quarantine for another's faults;
 	// one requirement each, so that each has its own cause.
 	var su setup
-	var needs []need
+	var needs []demand
 	var ids []string
 	for i, how := range hows {
 		p := checker(fmt.Sprintf("p%d", i))
@@ -125,7 +125,7 @@ func hostileForged(ctx context.Context, t *trial) error {
 func hostileOptional(ctx context.Context, t *trial) error {
 	one, extra := checker("one"), checker("extra")
 	s, err := t.open(ctx, setup{providers: []enrolled{one, extra},
-		policy: everywhere([]need{t.checkNeed(checked, t.pinOf(one)), t.checkNeed("nice", t.pinOf(extra))}, []string{checked}, []string{"nice"})})
+		policy: everywhere([]demand{t.checkNeed(checked, t.pinOf(one)), t.checkNeed("nice", t.pinOf(extra))}, []string{checked}, []string{"nice"})})
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func hostileUnsupported(ctx context.Context, t *trial) error {
 	s.finish()
 	// A requirement on a family that its provider does not have.
 	p := editor("one")
-	s, err = t.open(ctx, setup{providers: []enrolled{p}, policy: everywhere([]need{t.checkNeed(checked, t.pinOf(p))}, []string{checked}, nil)})
+	s, err = t.open(ctx, setup{providers: []enrolled{p}, policy: everywhere([]demand{t.checkNeed(checked, t.pinOf(p))}, []string{checked}, nil)})
 	if err != nil {
 		return err
 	}

@@ -117,6 +117,11 @@ func serverVersion(ctx context.Context, t *trial, x subject) error {
 			t.typed(x.name+": initialize with "+version, a.err)
 		}
 		g.close(10 * time.Second)
+		select {
+		case <-g.asked:
+			t.problem("%s: asks for something before it was initialized", x.name)
+		default:
+		}
 	}
 	return nil
 }

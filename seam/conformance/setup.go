@@ -63,8 +63,8 @@ func (t *trial) pinOf(p enrolled) pin {
 	return pin{p.ID, p.Version, publisher, t.run.fingerprint(p.ID), conformanceProfile}
 }
 
-// need is one requirement of a policy.
-type need struct {
+// demand is one requirement of a policy.
+type demand struct {
 	id        string
 	families  []string
 	assurance []string
@@ -76,7 +76,7 @@ type gateList struct{ required, optional []string }
 
 // policy is what .asp/asp.json says.
 type policy struct {
-	needs                    []need
+	needs                    []demand
 	interactive, gate, sweep gateList
 	budgetMs                 int64 // every call-site; 0: longBudget
 }
@@ -114,19 +114,19 @@ func (p policy) value() canon.Value {
 }
 
 // everywhere requires the same of every call-site.
-func everywhere(needs []need, required, optional []string) *policy {
+func everywhere(needs []demand, required, optional []string) *policy {
 	g := gateList{required, optional}
 	return &policy{needs: needs, interactive: g, gate: g, sweep: g}
 }
 
 // checkNeed is a requirement on the check family that a provider satisfies.
-func (t *trial) checkNeed(id string, pins ...pin) need {
-	return need{id, []string{"check"}, []string{"gated"}, pins}
+func (t *trial) checkNeed(id string, pins ...pin) demand {
+	return demand{id, []string{"check"}, []string{"gated"}, pins}
 }
 
 // editNeed gives edit authority.
-func (t *trial) editNeed(id string, pins ...pin) need {
-	return need{id, []string{"edit"}, []string{"gated"}, pins}
+func (t *trial) editNeed(id string, pins ...pin) demand {
+	return demand{id, []string{"edit"}, []string{"gated"}, pins}
 }
 
 // manifest is the asp-server.json of a seeded provider.
