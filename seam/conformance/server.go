@@ -53,7 +53,7 @@ func (r *runner) subjects() []subject {
 	for _, s := range []subject{
 		{name: "syntax", path: "conf/sample.json", bad: "{\"open\": [1, 2\n"},
 		{name: "secrets", path: "conf/sample.env", bad: "AWS_ACCESS_KEY_ID=AKIA" + "Z7QXN3VJ5RLW2KPD\n"},
-		{name: "replace", path: "src/sample.txt", bad: "alpha beta\n"},
+		{name: "replace", path: "src/sample.txt", bad: "alpha beta\n", args: object(member("literal", "alpha"), member("replacement", "gamma"))},
 		{name: "gofix", path: "sample.go", bad: "package sample\n\nimport \"fmt\"\n\nfunc f() {}\n"},
 	} {
 		s.argv = append(slices.Clone(r.o.Host), "provider", s.name)
