@@ -239,7 +239,7 @@ type trial struct {
 const maxProblems = 30
 
 func (t *trial) problem(format string, a ...any) {
-	s := strings.TrimSpace(t.scrubber().text(fmt.Sprintf(format, a...)))
+	s := strings.Join(strings.Fields(t.scrubber().text(fmt.Sprintf(format, a...))), " ")
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.problems) < maxProblems {
