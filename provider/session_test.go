@@ -267,7 +267,9 @@ func TestScopes(t *testing.T) {
 func TestCORE_SERVER_TYPED_ERROR(t *testing.T) {
 	failing := func(err error) *provider.Provider {
 		p := toy()
-		p.Check.Run = func(context.Context, *provider.Host, *provider.CheckRequest) (*provider.Report, error) { return nil, err }
+		p.Check.Run = func(context.Context, *provider.Host, *provider.CheckRequest) (*provider.Report, error) {
+			return nil, err
+		}
 		return p
 	}
 	for _, c := range []struct {
@@ -285,7 +287,9 @@ func TestCORE_SERVER_TYPED_ERROR(t *testing.T) {
 		wantError(t, e, c.code, c.class)
 	}
 	p := toy()
-	p.Check.Run = func(context.Context, *provider.Host, *provider.CheckRequest) (*provider.Report, error) { panic("as asked") }
+	p.Check.Run = func(context.Context, *provider.Host, *provider.CheckRequest) (*provider.Report, error) {
+		panic("as asked")
+	}
 	h := providertest.Open(t, p, nil)
 	for range 2 { // the session goes on
 		_, e := h.Call(wire.MethodEvaluate, h.EvaluateParams(h.Changeset(nil), wire.CompareAll, "changeset", ""))

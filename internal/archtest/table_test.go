@@ -67,6 +67,7 @@ var rooms = []room{
 	{"seam/conformance", []string{"internal/canon", "seam/wire"}, "judges hosts and providers from outside, over a connection of its own: a mistake in the host's cannot hide"},
 
 	{"provider", []string{"internal/canon", "seam/wire"}, "what a provider's author builds on: messages and nothing of the host"},
+	{"provider/bundled/syntax", []string{"internal/canon", "provider"}, "reads JSON by the module's own parser"},
 	{"provider/providertest", []string{"internal/canon", "provider", "seam/wire"}, "a strict little host for the tests of providers"},
 
 	{"fixtures/demo", nil, "uses the binary alone"},
@@ -96,6 +97,8 @@ var outside = []struct {
 	{"pgregory.net/rapid", []string{"internal/vfs/vfstest"}, false, "property tests"},
 	{"go.uber.org/goleak", nil, false, "finds goroutines that tests left"},
 	{"github.com/santhosh-tekuri/jsonschema", nil, false, "holds our decoders against the public schemas in tests; a schema is no validator at run time"},
+	{"go.yaml.in/yaml", []string{"provider/bundled/syntax"}, true, "reads YAML of candidates; nothing of ours is YAML"},
+	{"github.com/BurntSushi/toml", []string{"provider/bundled/syntax"}, true, "reads TOML of candidates; nothing of ours is TOML"},
 	{"golang.org/x/sys", []string{"apply/commit", "apply/exchange", "bench", "cmd/asp", "internal/lock", "internal/vfs", "preconditions", "receipt",
 		"sandbox", "seam/conformance", "seam/host", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig", "snapshot/scan", "worktree"}, false,
 		"system calls that the standard library does not have"},
