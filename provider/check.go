@@ -137,7 +137,7 @@ func (s *session) check(h *Host, params canon.Value) (func(context.Context) (can
 	r := &CheckRequest{Changes: cs.Changes, Scope: scopeOf(p.Scope), Comparison: p.Comparison, Config: config,
 		Sources: p.DiagnosticSources, Rules: p.Rules, ChangesetDigest: canon.DigestText(p.Changeset)}
 	for _, q := range r.Scope.Paths {
-		if !validPath(strings.TrimSuffix(q, "/")) {
+		if !ValidPath(strings.TrimSuffix(q, "/")) {
 			return nil, nil, InputError("scope path %.200q is no path", q)
 		}
 	}
@@ -257,7 +257,7 @@ func checkChanges(changes []Change) error {
 	dest, gone := make(map[string]bool, len(changes)), map[string]bool{}
 	for i, c := range changes {
 		for _, p := range []string{c.Path, c.From} {
-			if p != "" && !validPath(p) || c.Path == "" {
+			if p != "" && !ValidPath(p) || c.Path == "" {
 				return InputError("change %d: %.200q is no path", i, p)
 			}
 		}
@@ -339,7 +339,7 @@ func (a *assessing) diagnostics(r *Report) ([]wire.Diagnostic, error) {
 		switch {
 		case !slices.Contains(a.p.Check.Rules, d.Rule):
 			return nil, fmt.Errorf("finding with the undeclared rule %.100q", d.Rule)
-		case !validPath(d.Path):
+		case !ValidPath(d.Path):
 			return nil, fmt.Errorf("finding of %s at %.200q, which is no path", d.Rule, d.Path)
 		case d.Severity.Check() != nil:
 			return nil, fmt.Errorf("finding of %s with the severity %.40q", d.Rule, d.Severity)

@@ -120,7 +120,7 @@ func (p *Plan) check(r *EditRequest, kinds []ChangeKind) error {
 		for _, q := range []string{op.Path, op.To} {
 			switch {
 			case q == "" && op.Kind != Move && op.Path != "":
-			case !validPath(q):
+			case !ValidPath(q):
 				return fmt.Errorf("plan touches %.200q, which is no path", q)
 			case !r.Touches(q):
 				return fmt.Errorf("plan touches %.200q, which is out of the requested scope", q)

@@ -78,9 +78,9 @@ func segments(glob, names []string) (matches, sure bool) {
 	return g == len(glob), true
 }
 
-// validPath tells whether p is a path as the protocol has them: relative, with /
+// ValidPath tells whether p is a path as the protocol has them: relative, with /
 // between names, no empty, . or .. name, no backslash or NUL.
-func validPath(p string) bool {
+func ValidPath(p string) bool {
 	if p == "" || len(p) > 4096 || strings.ContainsAny(p, "\\\x00") {
 		return false
 	}

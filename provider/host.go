@@ -109,7 +109,7 @@ func (h *Host) ListTree(ctx context.Context, globs, paths []string) (Tree, error
 		asked[p] = true
 	}
 	for _, e := range r.Entries {
-		if !validPath(e.Path) || seen[e.Path] || paths != nil && !asked[e.Path] {
+		if !ValidPath(e.Path) || seen[e.Path] || paths != nil && !asked[e.Path] {
 			return Tree{}, contractError(wire.CodeInvalidRequest, "the host listed %.200q, which was not asked, is there twice or is no path", e.Path)
 		}
 		seen[e.Path] = true

@@ -67,6 +67,8 @@ var rooms = []room{
 	{"seam/conformance", []string{"internal/canon", "seam/wire"}, "judges hosts and providers from outside, over a connection of its own: a mistake in the host's cannot hide"},
 
 	{"provider", []string{"internal/canon", "seam/wire"}, "what a provider's author builds on: messages and nothing of the host"},
+	{"provider/bundled/replace", []string{"provider"}, "plans by the public package alone"},
+	{"provider/bundled/secrets", []string{"provider"}, "checks by the public package alone"},
 	{"provider/bundled/syntax", []string{"internal/canon", "provider"}, "reads JSON by the module's own parser"},
 	{"provider/providertest", []string{"internal/canon", "provider", "seam/wire"}, "a strict little host for the tests of providers"},
 
