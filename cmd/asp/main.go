@@ -55,6 +55,7 @@ func commands() []*command {
 		statusCommand(), doctorCommand(), recoverCommand(), receiptsCommand(),
 		hostCommand(),
 		conformanceCommand(),
+		providerCommand(),
 	}
 }
 
