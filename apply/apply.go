@@ -53,20 +53,23 @@ type Options struct {
 
 // Engine works on one workspace. One goroutine at a time.
 type Engine struct {
-	o        Options
-	fs       vfs.FS
-	ws       snapshot.Workspace
-	git      *gitbase.Repo // nil outside git
-	root     vfs.Dir
-	state    *home.State
-	cfg      policy.Config
-	pol      policy.Policy
-	receipts *receipt.Store
-	packs    *snapshot.Store
-	gitDirs  map[string]vfs.Dir // by absolute path: where the index lies
-	now      func() time.Time
-	problem  error
-	dirty    func() (int64, error) // nil: what the host says; see commit.Env
+	o     Options
+	fs    vfs.FS
+	ws    snapshot.Workspace
+	git   *gitbase.Repo // nil outside git
+	root  vfs.Dir
+	state *home.State
+	cfg   policy.Config
+	pol   policy.Policy
+	// isEnrolled: a person trusted the repository to bring a policy.
+	isEnrolled bool
+	enrolment  policy.Enrolment
+	receipts   *receipt.Store
+	packs      *snapshot.Store
+	gitDirs    map[string]vfs.Dir // by absolute path: where the index lies
+	now        func() time.Time
+	problem    error
+	dirty      func() (int64, error) // nil: what the host says; see commit.Env
 }
 
 // Open opens the workspace that holds o.Dir and its trusted state. Nothing in

@@ -222,7 +222,7 @@ func (t *tx) judge(d policy.Decision) error {
 	r := receipt.New(receipt.Draft{
 		Kind: wire.ReceiptEvaluate, Family: wire.Check, CallSite: d.CallSite, RequestDigest: rd, ChangesetDigest: t.csDigest,
 		ProposalID: t.proposalID(), PolicyDigest: t.e.pol.Digest, Baseline: t.baseline, Coverage: d.Coverage, Authority: d.Evidence,
-		Assurance: as, Started: t.started, Ended: t.e.now(), Failures: nil,
+		Providers: d.Provenance, ValidAsOf: wire.HostValidAsOf{Rev: t.baseline.Rev, Blobs: servedBlobs(t.report.Results)}, Assurance: as, Started: t.started, Ended: t.e.now(), Failures: nil,
 	}, t.e.o.Version)
 	v := d.Verdict(policy.Envelope{
 		RequestDigest: rd, ChangesetDigest: t.csDigest, PolicyDigest: t.e.pol.Digest,
@@ -308,6 +308,7 @@ func (e *Engine) blobLookup() editplan.Lookup {
 // enrolled repository; plus the floor.
 func (e *Engine) activePolicy(ctx context.Context, enrolled policy.Enrolment) (policy.Policy, error) {
 	_, yes := enrolled[e.ws.Root()]
+	e.isEnrolled, e.enrolment = yes, enrolled
 	var committed []byte
 	if yes && e.git != nil {
 		p, err := snapshot.ParsePath(policy.SourceRepository)

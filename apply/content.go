@@ -32,10 +32,10 @@ type content struct {
 	after map[snapshot.Digest]func() (snapshot.ReadCloser, error)
 	puts  map[wire.BlobRef][]string // paths of the after-state, by what the changeset puts
 
-	mu      sync.Mutex
-	tree    []wire.TreeEntry
-	files   map[snapshot.Digest][]string
-	stored  map[snapshot.Digest]func(ctx context.Context) ([]byte, error) // by base
+	mu     sync.Mutex
+	tree   []wire.TreeEntry
+	files  map[snapshot.Digest][]string
+	stored map[snapshot.Digest]func(ctx context.Context) ([]byte, error) // by base
 }
 
 // contentOf gives what s and the changes on it hold. effects bring the bytes of

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/receipt"
@@ -98,17 +99,23 @@ func (t *tx) evidence(out receipt.Outcome) (canon.Value, error) {
 			ev.Paths = append(ev.Paths, p)
 		}
 	}
-	for _, r := range t.report.Results {
-		ev.Checks = append(ev.Checks, CheckRecord{
-			Name: r.Name, Status: r.Status.String(), ExitCode: int64(r.ExitCode), ElapsedMs: r.Elapsed.Milliseconds(),
-			Isolation: r.Isolation.String(), Method: r.Method.String(), Runs: int64(r.Runs), Evidence: valid(r.Evidence), Env: validAll(r.Env), Detail: valid(r.Detail),
-		})
-	}
+	ev.Checks = checkRecords(t.report.Results)
 	for _, it := range t.answer.Refusals {
 		ev.Refusals = append(ev.Refusals, RefusalRecord{string(it.Code), valid(it.Path), int64(it.Op), valid(it.Detail)})
 	}
 	ev.Notes = validAll(t.answer.Notes)
 	return canon.From(ev)
+}
+
+func checkRecords(results []checks.Result) []CheckRecord {
+	var out []CheckRecord
+	for _, r := range results {
+		out = append(out, CheckRecord{
+			Name: r.Name, Status: r.Status.String(), ExitCode: int64(r.ExitCode), ElapsedMs: r.Elapsed.Milliseconds(),
+			Isolation: r.Isolation.String(), Method: r.Method.String(), Runs: int64(r.Runs), Evidence: valid(r.Evidence), Env: validAll(r.Env), Detail: valid(r.Detail),
+		})
+	}
+	return out
 }
 
 func validAll(in []string) []string {

@@ -87,44 +87,6 @@ type SurfaceRequest struct {
 	RequestDigest string
 }
 
-// errNotYet stands where a body is still to come.
-var errNotYet = errors.New("not implemented yet")
-
-// Evaluate judges a changeset without applying it. What is wrong with the
-// changeset is a *wire.Error; everything else that keeps it from allow is in
-// the verdict. The receipt is stored.
-func (e *Engine) Evaluate(ctx context.Context, q EvaluateRequest) (*Evaluation, error) {
-	return nil, errNotYet
-}
-
-// Inspect asks the enrolled inspect providers. Coverage that is missing or stale
-// is degraded in the result, never an empty answer.
-func (e *Engine) Inspect(ctx context.Context, q InspectRequest) (*wire.QueryInspectResult, error) {
-	return nil, errNotYet
-}
-
-// RequestEdit asks an edit provider for a plan and keeps it, with the content
-// that it put, under its proposal id. Nothing in the workspace changes.
-func (e *Engine) RequestEdit(ctx context.Context, q EditRequest) (*wire.RequestEditPlanResult, error) {
-	return nil, errNotYet
-}
-
-// ApplyProposal is host/applyProposal.
-func (e *Engine) ApplyProposal(ctx context.Context, q ProposalRequest) (*Answer, error) {
-	return nil, errNotYet
-}
-
-// Capabilities is the composed surface after policy, health and authority. It
-// may launch providers, within the interactive budget.
-func (e *Engine) Capabilities(ctx context.Context, q SurfaceRequest) (*wire.CapabilitiesResult, error) {
-	return nil, errNotYet
-}
-
-// AuthorityStatus is host/authority/status. It launches nothing.
-func (e *Engine) AuthorityStatus(ctx context.Context, q SurfaceRequest) (*wire.AuthorityStatusResult, error) {
-	return nil, errNotYet
-}
-
 // WireError is the form in which an error of this package goes out on the outer
 // seam: a *wire.Error as it is, anything else by whose fault it is, with the
 // stored receipt named in detail.

@@ -106,17 +106,11 @@ func (t *tx) fail(ctx context.Context, cause error, out receipt.Outcome) error {
 func (t *tx) assurance(out receipt.Outcome) wire.ApplyAssurance {
 	a := wire.ApplyAssurance{Mode: wire.Mode(t.mode().String()), TransactionGuarantee: wire.GuaranteeNone}
 	var detail []string
-	said := map[string]int{} // where a sentence stands that several checks share
-	for _, r := range t.report.Results {
-		if r.Evidence == "" {
-			continue
-		}
-		if i, ok := said[r.Evidence]; ok {
-			detail[i] = r.Name + ", " + detail[i]
-			continue
-		}
-		said[r.Evidence] = len(detail)
-		detail = append(detail, r.Name+": "+r.Evidence)
+	if said := evidenceOf(t.report.Results); said != "" {
+		detail = append(detail, said)
+	}
+	if t.editor != nil && t.editor.evidence != "" {
+		detail = append(detail, "plan of "+t.editor.who.ID+": "+t.editor.evidence)
 	}
 	g := commit.GuaranteeNone
 	var why string
@@ -142,7 +136,7 @@ func (t *tx) assurance(out receipt.Outcome) wire.ApplyAssurance {
 	if why != "" {
 		detail = append([]string{"publish " + t.r.Publish.String() + ": " + why}, detail...)
 	}
-	a.Detail = strings.Join(detail, "; ")
+	a.Detail = valid(strings.Join(detail, "; "))
 	return a
 }
 
@@ -185,7 +179,9 @@ func (t *tx) entry(out receipt.Outcome) (receipt.Entry, error) {
 	}
 	if t.verdict != nil {
 		d.Authority = t.verdict.AuthorityEvidence
+		d.Providers = t.verdict.Receipt.ProviderProvenance
 	}
+	t.creditEditor(&d)
 	for _, it := range t.answer.Refusals {
 		d.Failures = append(d.Failures, wire.Degradation{Source: "asp", Reason: degradation(it.Code.Reason()), Detail: pathed(it)})
 	}

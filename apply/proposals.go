@@ -23,19 +23,8 @@ const (
 // LoadProposal gives a plan that was kept under its id. One that is not kept is
 // a refusal.
 func (e *Engine) LoadProposal(id string) (editplan.File, refusal.List, error) {
-	dir, err := e.state.Sub(home.Proposals)
-	if err != nil {
-		return editplan.File{}, nil, err
-	}
-	b, err := home.ReadFile(dir, stagedName(id), maxProposalBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return editplan.File{}, refusal.List{refusal.New(refusal.UnknownProposal, "", -1, "no proposal %q is kept for this workspace; make one with `asp plan`", cut(id))}, nil
-	}
-	if err != nil {
-		return editplan.File{}, nil, fmt.Errorf("read kept proposal: %w", err)
-	}
-	f, items := editplan.Decode(b, planLimits(e.cfg))
-	return f, items, nil
+	f, _, items, err := e.loadKept(id)
+	return f, items, err
 }
 
 // KeepProposal keeps a plan, so that it can be applied by its id. Not durable

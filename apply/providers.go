@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/provider"
 	"github.com/aspengine/asp/seam/wire"
@@ -75,6 +76,7 @@ func (e *Engine) settings(id string) provider.Settings {
 type lazyCheck struct {
 	name   string
 	remote bool
+	family wire.Family // of a provider: what it is asked in
 	run    func(ctx context.Context, c *worktree.Candidate) (checks.Result, error)
 }
 
@@ -100,7 +102,7 @@ func (j *judgement) askProviders(ctx context.Context, all bool) ([]checks.Check,
 			if len(a.Requirements) == 0 && (f != wire.Check || !all) {
 				continue
 			}
-			c := &lazyCheck{name: checks.ProviderPrefix + a.Provider, remote: true}
+			c := &lazyCheck{name: checks.ProviderPrefix + a.Provider, remote: true, family: f}
 			c.run = func(ctx context.Context, _ *worktree.Candidate) (checks.Result, error) {
 				if f == wire.Check {
 					return j.askCheck(ctx, a.Provider)
@@ -141,7 +143,7 @@ func (j *judgement) askCheck(ctx context.Context, id string) (checks.Result, err
 		res.Cache, res.Started, res.Elapsed = "verdict", began, time.Since(began)
 		return res, nil
 	}
-	if budget > 0 {
+	if budget > 0 && set.Scope != "" && set.Scope != wire.ScopeChangeset {
 		// What the impact took is not the provider's fault, and is gone all the same.
 		if budget -= time.Since(began); budget <= 0 {
 			return j.late(id), nil
@@ -238,25 +240,6 @@ func tookPart(r checks.Result) bool {
 		return r.Provider == nil || r.Provider.ServerVersion != ""
 	}
 	return true
-}
-
-// provenance names the providers behind results, each once a family.
-func provenance(results []checks.Result) []wire.ProviderProvenance {
-	var out []wire.ProviderProvenance
-	for _, r := range results {
-		if r.Provider == nil || !tookPart(r) {
-			continue
-		}
-		f := r.Family
-		if f == "" {
-			f = wire.Check
-		}
-		p := provenanceOf(*r.Provider, f)
-		if !slices.Contains(out, p) {
-			out = append(out, p)
-		}
-	}
-	return out
 }
 
 func provenanceOf(who checks.Participant, f wire.Family) wire.ProviderProvenance {
@@ -381,4 +364,15 @@ func cutTo(s string, n int) string {
 		return s[:n] + "…"
 	}
 	return s
+}
+
+// requirements are all of the active policy: the repository's and the floor's.
+func (e *Engine) requirements() []policy.Requirement {
+	var out []policy.Requirement
+	for _, r := range []*policy.Repository{e.pol.Repository, e.pol.Config.Floor} {
+		if r != nil {
+			out = append(out, r.Requirements...)
+		}
+	}
+	return out
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/vfs"
-	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
@@ -54,20 +53,24 @@ func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 	} else if len(s.Open) > 0 {
 		r.Workspace.StaleReason = "a transaction is open: it runs now, or was interrupted and is recovered by the next command that writes"
 	}
-	r.Policy = wire.StatusPolicy{Source: e.pol.Source, Activation: e.pol.Activation, PolicyDigest: e.pol.Digest, LocalOverride: e.localOverride()}
-	r.Gates = wire.Gates{Interactive: e.gate(wire.Interactive), Gate: e.gate(wire.Gate), Sweep: e.gate(wire.Sweep)}
-	r.Capabilities = e.capabilities()
+	r.Policy = wire.StatusPolicy{Source: e.pol.Source, Activation: e.activation(s.Stamp), PolicyDigest: e.pol.Digest, LocalOverride: e.localOverride()}
+	roster, err := e.roster(ctx)
+	if err != nil {
+		return s, err
+	}
+	u := e.surfaceOf(roster)
+	r.Servers = u.servers()
+	if r.Host.State == "ready" && degradedServers(r.Servers) {
+		r.Host.State = "degraded"
+	}
+	r.Gates = wire.Gates{Interactive: u.gate(wire.Interactive), Gate: u.gate(wire.Gate), Sweep: u.gate(wire.Sweep)}
+	r.Capabilities = u.coverage()
 	r.AssuranceCapabilities = e.assuranceCapabilities(ctx)
 	if q.RequestDigest == "" {
 		q.RequestDigest = RequestDigest("host/status", canon.ObjectOf())
 	}
-	d := receipt.Draft{
-		Kind: wire.ReceiptStatus, Family: wire.Check, CallSite: q.CallSite, RequestDigest: q.RequestDigest,
-		PolicyDigest: e.pol.Digest, Baseline: base, Coverage: wire.Coverage{Exhaustive: true, Required: []string{}, Enrolled: []string{}, Ran: []string{}, Degraded: []wire.Degradation{}},
-		Started: started, Ended: e.now(),
-	}
-	r.Receipt = receipt.New(d, e.o.Version)
-	_, err = e.receipts.Append(ctx, receipt.Entry{Receipt: r.Receipt, Outcome: receipt.Answered})
+	cov := wire.Coverage{Exhaustive: true, Required: []string{}, Enrolled: []string{}, Ran: []string{}, Degraded: []wire.Degradation{}}
+	r.Receipt, err = e.surfaceReceipt(ctx, wire.ReceiptStatus, q, base, cov, u, started)
 	return s, err
 }
 
@@ -104,31 +107,6 @@ func (e *Engine) localOverride() *wire.LocalOverride {
 	return lo
 }
 
-// gate says whether a call-site can be decided with what is configured.
-func (e *Engine) gate(cs wire.CallSite) wire.GateStatus {
-	d := policy.Decide(e.pol, policy.Question{CallSite: cs})
-	g := wire.GateStatus{Available: true, RequiredProviders: []string{}, RequiredCapabilities: []wire.Family{}, Degraded: []wire.Degradation{}}
-	for _, m := range e.pol.Demands(cs, nil) {
-		if !m.Required {
-			continue
-		}
-		g.RequiredProviders = append(g.RequiredProviders, m.ID)
-		if len(g.RequiredCapabilities) == 0 {
-			g.RequiredCapabilities = append(g.RequiredCapabilities, wire.Check)
-		}
-	}
-	for _, x := range d.Failures {
-		// A command check that is configured can run; that it did not yet is no
-		// degradation of the gate.
-		if x.Requirement != "" && e.commandDemand(cs, x.Requirement) {
-			continue
-		}
-		g.Available = false
-		g.Degraded = append(g.Degraded, x)
-	}
-	return g
-}
-
 func (e *Engine) commandDemand(cs wire.CallSite, id string) bool {
 	for _, m := range e.pol.Demands(cs, nil) {
 		if m.ID == id && m.Command != nil {
@@ -136,20 +114,6 @@ func (e *Engine) commandDemand(cs wire.CallSite, id string) bool {
 		}
 	}
 	return false
-}
-
-// capabilities is the composed surface: no provider is enrolled here, and
-// command checks are the host's own.
-func (e *Engine) capabilities() wire.CapabilityCoverage {
-	none := func(alias string) wire.CapabilityStatus {
-		return wire.CapabilityStatus{Providers: []string{}, RequiredFor: []wire.CallSite{}, Degraded: []wire.Degradation{}, CapabilityStates: []wire.CapabilityProviderState{}, LegacyAliases: []string{alias}}
-	}
-	c := wire.CapabilityCoverage{Inspect: none("sense"), Check: none("judge"), Edit: none("act")}
-	c.Check.Available = len(e.cfg.Checks) > 0
-	for _, x := range e.cfg.Checks {
-		c.Check.Providers = append(c.Check.Providers, x.ID())
-	}
-	return c
 }
 
 // Caps says what the sandbox can do here.

@@ -76,6 +76,8 @@ type Request struct {
 	Perms  map[string]uint32
 	// Blobs is content that a session put for its proposals; nil for none.
 	Blobs Blobs
+	// Origin says whose plan it is; the zero value is the caller's own.
+	Origin PlanOrigin
 	// BasePolicyDigest is what the caller believes the active policy to be; "" for
 	// nothing.
 	BasePolicyDigest string
@@ -152,6 +154,9 @@ type tx struct {
 	sealed    *receipt.Entry
 	stored    *receipt.Stored // sealed, once its barrier was made
 	stagedOK  bool
+	stale     refusal.List // of a proposed plan: what it was made from and moved
+	editor    *editor      // nil: the plan is the caller's own
+	asked     int          // how often its provider was asked for it again
 	xfacts    *exchange.Facts
 }
 
@@ -185,6 +190,9 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 		}
 		return &t.answer, t.fail(context.WithoutCancel(ctx), err, out)
 	}
+	if a := t.answer; e.o.Providers != nil && a.Outcome == receipt.Applied && !a.Repeated && a.Result != nil && a.Result.BaselineAfter != nil {
+		e.o.Providers.BaselineChanged(*a.Result.BaselineAfter)
+	}
 	return &t.answer, nil
 }
 
@@ -198,10 +206,11 @@ func (t *tx) run(ctx context.Context) error {
 		{"reading the workspace", t.look}, // baseline
 		{"reading the plan", t.load},      // 1. find, 2. decode strictly
 		{"checking freshness", t.fresh},   // idempotency, 3. freshness
-		{"checking the plan", t.admit},    // 4. scope and paths, 5. preconditions
-		{"compiling", t.compile},          // 6. changeset, what it would earn
-		{"running checks", t.check},       // 6. scratch worktree, 7. checks, 8. decide
-		{"publishing", t.publish},         // 9. journal … commit record; or stage
+		{"checking authority", t.authorize},
+		{"checking the plan", t.admit}, // 4. scope and paths, 5. preconditions
+		{"compiling", t.compile},       // 6. changeset, what it would earn
+		{"running checks", t.check},    // 6. scratch worktree, 7. checks, 8. decide
+		{"publishing", t.publish},      // 9. journal … commit record; or stage
 		{"writing the receipt", t.conclude},
 	} {
 		if t.sealed != nil {
@@ -259,13 +268,13 @@ func (t *tx) load(ctx context.Context) (bool, error) {
 	if len(items) > 0 {
 		return t.refuse(ctx, items)
 	}
-	plan, items, err := editplan.Compile(f, planLimits(t.e.cfg), t.e.blobLookup())
+	plan, items, err := editplan.Compile(f, planLimits(t.e.cfg), t.lookup())
 	if err != nil {
 		return false, fmt.Errorf("look up content of the plan: %w", err)
 	}
 	if len(items) > 0 {
 		// What is wrong in shape must not hide what is wrong on disk.
-		if all, derr := editplan.Diagnose(f, planLimits(t.e.cfg), t.e.blobLookup(), t.view); derr == nil && len(all) > 0 {
+		if all, derr := editplan.Diagnose(f, planLimits(t.e.cfg), t.lookup(), t.view); derr == nil && len(all) > 0 {
 			items = all
 		}
 		return t.refuse(ctx, items)
@@ -315,12 +324,11 @@ func (t *tx) fresh(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if len(missing) > 0 {
-		var items refusal.List
-		for _, d := range missing {
-			items = append(items, refusal.New(refusal.StaleValidAsOf, "", -1, "%s is not the content of any file now; plan again", d.Blob()))
-		}
-		return t.refuse(ctx, items)
+	for _, d := range missing {
+		t.stale = append(t.stale, refusal.New(refusal.StaleValidAsOf, "", -1, "%s is not the content of any file now; plan again", d.Blob()))
+	}
+	if len(t.stale) > 0 && t.r.Origin == Brought {
+		return t.refuse(ctx, t.stale)
 	}
 	return false, nil
 }
@@ -337,13 +345,24 @@ func (t *tx) admit(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if items = append(t.stale, items...); len(items) > 0 {
+		again, err := t.repropose(ctx, items)
+		if err != nil {
+			return false, err
+		}
+		if again {
+			t.stale = nil
+			if done, err := t.authorize(ctx); done || err != nil {
+				return done, err
+			}
+			return t.admit(ctx)
+		}
+		return t.refuse(ctx, items)
+	}
 	t.adm = adm
 	if adm != nil {
 		t.answer.Nets = adm.Nets
 		t.answer.Notes = append(t.answer.Notes, adm.Notes...)
-	}
-	if len(items) > 0 {
-		return t.refuse(ctx, items)
 	}
 	return false, nil
 }
@@ -363,13 +382,8 @@ func (t *tx) check(ctx context.Context) (bool, error) {
 		}
 		return t.refuse(ctx, items)
 	}
-	if d := t.decision; d != nil {
-		switch d.Decision {
-		case wire.Deny:
-			return t.refuse(ctx, refusal.List{refusal.New(refusal.CheckDenied, "", -1, "%s", summary(d))})
-		case wire.Indeterminate:
-			return t.refuse(ctx, refusal.List{refusal.New(refusal.CheckIndeterminate, "", -1, "%s", summary(d))})
-		}
+	if d := t.decision; d != nil && d.Decision != wire.Allow {
+		return t.refuse(ctx, refusal.List{refusal.New(blocked(d), "", -1, "%s", summary(d))})
 	}
 	if mode := t.mode(); mode < t.r.RequireAssurance {
 		return t.refuse(ctx, refusal.List{refusal.New(refusal.WeakAssurance, "", -1, "%s was asked for and %s is what this run established; `asp doctor` says what this machine can prove", t.r.RequireAssurance, mode)})
@@ -377,17 +391,13 @@ func (t *tx) check(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// mode is the weakest isolation that the checks of this run established;
-// advisory when none took part.
+// mode is the weakest isolation that those who took part established, the
+// provider of the plan among them; advisory when nobody took part.
 func (t *tx) mode() checks.Isolation {
-	if len(t.report.Results) == 0 {
-		return checks.Advisory
+	if t.editor != nil {
+		return weakestMode(t.report.Results, t.editor.established)
 	}
-	m := checks.Isolated
-	for _, r := range t.report.Results {
-		m = min(m, r.Isolation)
-	}
-	return m
+	return weakestMode(t.report.Results)
 }
 
 // publish writes, or for a dry run does not.

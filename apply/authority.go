@@ -1,0 +1,243 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/checks/policy"
+	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/preconditions"
+	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/aspengine/asp/snapshot"
+)
+
+// PlanOrigin says where a plan comes from, which decides whose authority it needs.
+type PlanOrigin uint8
+
+// The origins.
+const (
+	// Brought is a plan of the caller's own. Its provider id is whatever the plan
+	// says: it grants nothing and needs nothing.
+	Brought PlanOrigin = iota
+	// Proposed is a plan that was asked for, or that is submitted under a
+	// provider's name. A provider that is enabled here needs authority to edit.
+	Proposed
+)
+
+// editor is the enrolled provider whose plan is applied.
+type editor struct {
+	who         checks.Participant
+	established checks.Isolation
+	evidence    string
+	authority   wire.AuthorityEvidence
+	from        *origin // nil: submitted under its name, not asked for
+}
+
+// creditEditor names the provider of the plan in a receipt.
+func (t *tx) creditEditor(d *receipt.Draft) {
+	if t.editor == nil {
+		return
+	}
+	d.Providers = append(slices.Clip(d.Providers), provenanceOf(t.editor.who, wire.Edit))
+	if t.editor.authority.Identity != "" {
+		d.Authority = append(slices.Clip(d.Authority), t.editor.authority)
+	}
+}
+
+// maxReproposals is how often a plan is asked for again because touched paths
+// moved.
+const maxReproposals = 2
+
+// authorize refuses the plan of an enrolled provider that may not edit here, or
+// whose launch did not establish enough.
+func (t *tx) authorize(ctx context.Context) (bool, error) {
+	if t.r.Origin != Proposed {
+		return false, nil
+	}
+	ed, err := t.findEditor(ctx)
+	if err != nil || ed == nil {
+		return false, err
+	}
+	t.editor = ed
+	ev, cause := t.e.pol.EditAuthority(ed.who, ed.established)
+	ev.Authority.CallSite = t.r.CallSite
+	if ed.authority = ev; cause == nil {
+		return false, nil
+	}
+	code := refusal.NoAuthority
+	switch cause.Reason {
+	case wire.DegradeInsufficientAssurance:
+		code = refusal.WeakAssurance
+	case wire.DegradeDirectWriteRisk:
+		code = refusal.DirectWrite
+	}
+	return t.refuse(ctx, refusal.List{refusal.New(code, "", -1, "plan of provider %q: %s", cut(ed.who.ID), cause.Detail)})
+}
+
+// findEditor finds the enrolled provider behind a plan; nil for a plan that is
+// the caller's own.
+func (t *tx) findEditor(ctx context.Context) (*editor, error) {
+	o, err := t.e.originOf(t.file)
+	if err != nil {
+		return nil, err
+	}
+	if o != nil {
+		return &editor{who: o.participant(t.e.modeNow(ctx, o.Provider.ID)), established: isolationOf(o.Isolation), evidence: o.Evidence, from: o}, nil
+	}
+	id := t.plan.Provider
+	if t.e.modeNow(ctx, id) == "" {
+		return nil, nil
+	}
+	if t.e.o.Providers == nil {
+		return &editor{who: checks.Participant{ID: id, Mode: t.e.modeNow(ctx, id)}}, nil
+	}
+	// It goes by the name of an enabled provider: what can be established of that
+	// one is what counts.
+	s := t.e.o.Providers.Standing(ctx, id)
+	if !s.Used && s.Problem == "" && s.Quarantine == nil {
+		s = t.e.o.Providers.Warm(ctx, id)
+	}
+	return &editor{who: s.Participant, established: isolationOf(s.Isolation), evidence: s.Evidence}, nil
+}
+
+// movedCode tells the reasons that a plan made again would not have.
+func movedCode(c refusal.Code) bool {
+	return slices.Contains([]refusal.Code{refusal.StaleBasis, refusal.ChangedUnderneath, refusal.StaleValidAsOf, refusal.Exists, refusal.Missing, refusal.MergeConflict}, c)
+}
+
+// repropose asks the provider of the plan again when all that is wrong with it is
+// that the workspace moved. It tells whether there is another plan now; without
+// one the first reasons stand.
+func (t *tx) repropose(ctx context.Context, items refusal.List) (bool, error) {
+	if t.editor == nil || t.editor.from == nil || t.e.o.Providers == nil || t.asked >= maxReproposals {
+		return false, nil
+	}
+	if slices.ContainsFunc(items, func(it refusal.Item) bool { return !movedCode(it.Code) }) {
+		return false, nil
+	}
+	t.asked++
+	t.e.o.Step("asking for the plan again")
+	stamp, err := t.e.ws.Stamp(ctx, snapshot.StampOptions{Content: t.r.VerifyContent})
+	if err != nil {
+		return false, err
+	}
+	base := t.e.issue(stamp.Baseline, t.started)
+	o := t.editor.from
+	got, err := t.e.propose(ctx, stamp, proposeSpec{
+		provider: o.Provider.ID, operation: o.Operation, args: o.Args, scope: o.Scope, profile: o.Profile, callSite: o.CallSite,
+		proposalID: t.plan.ID, baseline: base, budget: t.e.pol.Budget(t.r.CallSite),
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("asked %q for the plan again, in vain: %s", cut(o.Provider.ID), cutTo(err.Error(), 300)))
+		return false, nil
+	}
+	if got.plan == nil {
+		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("asked %q for the plan again: it answered %s", cut(o.Provider.ID), got.status))
+		return false, nil
+	}
+	view, err := preconditions.NewView(t.e.root, t.e.protected())
+	if err != nil {
+		return false, err
+	}
+	t.view.Close()
+	t.view, t.stamp, t.baseline = view, stamp, base
+	t.file, t.plan = got.file, got.plan
+	t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("touched paths moved: %q was asked for the plan again", cut(o.Provider.ID)))
+	return true, nil
+}
+
+// blocked picks the refusal for a decision that is not allow: by its one cause
+// where all causes are the same and have a word of their own.
+func blocked(d *policy.Decision) refusal.Code {
+	if d.Decision == wire.Deny {
+		return refusal.CheckDenied
+	}
+	code := refusal.Code("")
+	for _, g := range d.Failures {
+		var c refusal.Code
+		switch g.Reason {
+		case wire.DegradeOptionalDegraded, wire.DegradeFailOpen:
+			continue
+		case wire.DegradeInsufficientAssurance:
+			c = refusal.WeakAssurance
+		case wire.DegradeDirectWriteRisk:
+			c = refusal.DirectWrite
+		default:
+			return refusal.CheckIndeterminate
+		}
+		if code != "" && code != c {
+			return refusal.CheckIndeterminate
+		}
+		code = c
+	}
+	if code == "" {
+		return refusal.CheckIndeterminate
+	}
+	return code
+}
+
+// ApplyProposal is host/applyProposal: Apply, with the rules on which plan is
+// meant. What is wrong inside the proposal is an answer with a refusal.
+func (e *Engine) ApplyProposal(ctx context.Context, q ProposalRequest) (*Answer, error) {
+	p := q.Params
+	if p.ProposalID == "" {
+		return nil, wire.NewError(wire.CodeInvalidInput, wire.FailInput, "proposalId is empty; name the proposal that is meant", "")
+	}
+	r := q.Request
+	r.CallSite, r.Intent, r.BasePolicyDigest = p.CallSite, p.Intent, p.BasePolicyDigest
+	r.RequestDigest, r.Blobs, r.Origin, r.AsProposal = q.RequestDigest, q.Blobs, Proposed, p.ProposalID
+	if r.RequestDigest == "" {
+		v, err := canon.From(p)
+		if err != nil {
+			return nil, err
+		}
+		r.RequestDigest = RequestDigest("host/applyProposal", v)
+	}
+	r.Load = func(context.Context, *View, snapshot.Baseline) (editplan.File, refusal.List, error) {
+		return e.selected(p)
+	}
+	return e.Apply(ctx, r)
+}
+
+// selected is the plan that a request means: the one it brings, or the one that
+// is kept under the id.
+func (e *Engine) selected(p wire.ApplyProposalParams) (editplan.File, refusal.List, error) {
+	bad := func(f editplan.File, format string, a ...any) (editplan.File, refusal.List, error) {
+		return f, refusal.List{refusal.New(refusal.BadMessage, "", -1, format, a...)}, nil
+	}
+	var f editplan.File
+	if p.Proposal.Kind() == canon.Invalid {
+		var items refusal.List
+		var err error
+		if f, _, items, err = e.loadKept(p.ProposalID); err != nil || len(items) > 0 {
+			return f, items, err
+		}
+	} else {
+		f.Proposal = p.Proposal
+		if f.Proposal.Kind() != canon.Object {
+			return bad(editplan.File{}, "proposal is %s and no edit plan", f.Proposal.Kind())
+		}
+		// A plan that is given back as it was kept has its content here.
+		if kept, _, items, err := e.loadKept(p.ProposalID); err == nil && len(items) == 0 && canon.Equal(kept.Proposal, f.Proposal) {
+			f.Blobs = kept.Blobs
+		}
+	}
+	if id, ok := f.Proposal.Get("proposalId"); ok && id.Kind() == canon.String && id.Str() != p.ProposalID {
+		return bad(f, "the plan is %q, the request means %q", cut(id.Str()), cut(p.ProposalID))
+	}
+	if p.Edit.Kind() != canon.Invalid {
+		edit, ok := f.Proposal.Get("workspaceEdit")
+		if !ok || !canon.Equal(edit, p.Edit) {
+			return bad(f, "edit is not the workspaceEdit of the proposal; leave it out or send it as the plan has it")
+		}
+	}
+	return f, nil, nil
+}

@@ -1,0 +1,165 @@
+package apply
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/aspengine/asp/snapshot"
+)
+
+// origin says how a kept plan came about: which provider was asked what, and
+// what its launch established. It lies beside the plan in the trusted state, so
+// nobody else can claim it.
+type origin struct {
+	Provider   originProvider `json:"provider"`
+	Isolation  wire.Mode      `json:"isolation"`
+	Evidence   string         `json:"evidence,omitempty"`
+	Operation  string         `json:"operation"`
+	Args       wire.Data      `json:"args,omitempty"`
+	Scope      []string       `json:"scope,omitempty"`
+	Profile    string         `json:"profile,omitempty"`
+	CallSite   wire.CallSite  `json:"callSite"`
+	PlanDigest string         `json:"planDigest"`
+}
+
+// originProvider is a checks.Participant as kept. What it is enabled for is not:
+// that is asked when the plan is applied.
+type originProvider struct {
+	ID                string        `json:"id"`
+	Version           string        `json:"version"`
+	Publisher         string        `json:"publisher"`
+	Package           string        `json:"package,omitempty"`
+	Fingerprint       string        `json:"fingerprint"`
+	Profiles          []string      `json:"profiles"`
+	Families          []wire.Family `json:"families"`
+	ServerVersion     string        `json:"serverVersion,omitempty"`
+	Verified          bool          `json:"verified"`
+	ConfigDigest      string        `json:"configDigest,omitempty"`
+	CapabilityVersion string        `json:"capabilityVersion,omitempty"`
+	DirectWrite       bool          `json:"directWrite"`
+	FastPath          string        `json:"fastPath,omitempty"`
+}
+
+func originProviderOf(p checks.Participant) originProvider {
+	return originProvider{
+		ID: p.ID, Version: p.Version, Publisher: p.Publisher, Package: p.Package, Fingerprint: p.Fingerprint, Profiles: p.Profiles,
+		Families: p.Families, ServerVersion: p.ServerVersion, Verified: p.Verified, ConfigDigest: p.ConfigDigest,
+		CapabilityVersion: p.CapabilityVersion, DirectWrite: p.DirectWrite, FastPath: p.FastPath,
+	}
+}
+
+// participant is who made the plan, enabled as mode now.
+func (o *origin) participant(mode wire.Mode) checks.Participant {
+	p := o.Provider
+	return checks.Participant{
+		ID: p.ID, Version: p.Version, Publisher: p.Publisher, Package: p.Package, Fingerprint: p.Fingerprint, Profiles: p.Profiles,
+		Families: p.Families, ServerVersion: p.ServerVersion, Verified: p.Verified, ConfigDigest: p.ConfigDigest,
+		CapabilityVersion: p.CapabilityVersion, DirectWrite: p.DirectWrite, FastPath: p.FastPath, Mode: mode,
+	}
+}
+
+// keepPlan keeps a provider's plan with its content and origin. The oldest plans
+// give way to the bound.
+func (e *Engine) keepPlan(id string, f editplan.File, o origin) error {
+	blobs := make([]wire.Blob, 0, len(f.Blobs))
+	for _, b := range f.Blobs {
+		blobs = append(blobs, wire.Blob{Encoding: wire.Base64, Bytes: base64.StdEncoding.EncodeToString(b.Bytes)})
+	}
+	bundle, err := canon.From(wire.Bundle{Proposal: f.Proposal, Blobs: blobs})
+	if err != nil {
+		return fmt.Errorf("keep proposal: %w", err)
+	}
+	ov, err := canon.From(o)
+	if err != nil {
+		return fmt.Errorf("keep proposal: %w", err)
+	}
+	b := canon.ObjectOf(canon.Member{Key: "origin", Value: ov}, canon.Member{Key: "bundle", Value: bundle}).Bytes()
+	if len(b) > maxProposalBytes {
+		return fmt.Errorf("keep proposal: %d bytes with its content are over the limit of %d", len(b), maxProposalBytes)
+	}
+	dir, err := e.state.Sub(home.Proposals)
+	if err != nil {
+		return err
+	}
+	if err := home.WriteFile(dir, stagedName(id), b); err != nil {
+		return fmt.Errorf("keep proposal: %w", err)
+	}
+	return keepNewest(dir, ".json", maxProposals)
+}
+
+// loadKept gives a plan that was kept under its id, and its origin if a provider
+// made it. One that is not kept is a refusal.
+func (e *Engine) loadKept(id string) (editplan.File, *origin, refusal.List, error) {
+	dir, err := e.state.Sub(home.Proposals)
+	if err != nil {
+		return editplan.File{}, nil, nil, err
+	}
+	b, err := home.ReadFile(dir, stagedName(id), maxProposalBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return editplan.File{}, nil, refusal.List{refusal.New(refusal.UnknownProposal, "", -1, "no proposal %q is kept for this workspace; ask for one by host/requestEditPlan or make one with `asp plan`", cut(id))}, nil
+	}
+	if err != nil {
+		return editplan.File{}, nil, nil, fmt.Errorf("read kept proposal: %w", err)
+	}
+	v, err := canon.Parse(b, canon.Limits{Bytes: maxProposalBytes, Depth: canon.DefaultDepth + 2, Values: 2 * canon.DefaultValues})
+	if err == nil {
+		ov, ok := v.Get("origin")
+		bundle, both := v.Get("bundle")
+		if ok && both {
+			var o origin
+			if err := wire.Decode(ov, &o); err != nil {
+				return editplan.File{}, nil, nil, fmt.Errorf("read kept proposal: %w", err)
+			}
+			f, items := editplan.Decode(bundle.Bytes(), planLimits(e.cfg))
+			return f, &o, items, nil
+		}
+	}
+	f, items := editplan.Decode(b, planLimits(e.cfg))
+	return f, nil, items, nil
+}
+
+// originOf is the origin of a plan, if it is exactly one that a provider gave
+// and that is kept.
+func (e *Engine) originOf(f editplan.File) (*origin, error) {
+	id, ok := f.Proposal.Get("proposalId")
+	if !ok || id.Kind() != canon.String {
+		return nil, nil
+	}
+	_, o, items, err := e.loadKept(id.Str())
+	if err != nil || o == nil || len(items) > 0 || o.PlanDigest != canon.DigestText(f.Proposal) {
+		return nil, err
+	}
+	return o, nil
+}
+
+// lookup finds content that a plan names and did not bring: what its session put,
+// and what the blob store still keeps.
+func (t *tx) lookup() editplan.Lookup {
+	kept := t.e.blobLookup()
+	return func(d snapshot.Digest) ([]byte, bool, error) {
+		if t.r.Blobs != nil {
+			if b, ok := t.r.Blobs(d); ok && snapshot.DigestOf(b) == d {
+				return b, true, nil
+			}
+		}
+		return kept(d)
+	}
+}
+
+// modeNow is what a provider is enabled for in this repository; "" for nothing.
+func (e *Engine) modeNow(ctx context.Context, id string) wire.Mode {
+	if e.o.Providers != nil {
+		return e.o.Providers.Standing(ctx, id).Participant.Mode
+	}
+	mode, _ := e.enrolment.Enabled(e.ws.Root(), id)
+	return mode
+}
