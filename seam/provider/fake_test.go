@@ -184,7 +184,7 @@ func (f *fake) look() {
 	fmt.Fprintf(os.Stderr, "wd %s writable %v\n", wd, err == nil)
 	fds, _ := os.ReadDir("/proc/self/fd")
 	for _, d := range fds {
-		if to, err := os.Readlink("/proc/self/fd/" + d.Name()); err == nil && !strings.HasPrefix(to, "anon_inode") && !strings.Contains(to, "/proc/") {
+		if to, err := os.Readlink("/proc/self/fd/" + d.Name()); err == nil && !strings.HasPrefix(to, "anon_inode") && !strings.Contains(to, "/proc/") && !strings.HasPrefix(to, "/sys/fs/cgroup") {
 			fmt.Fprintf(os.Stderr, "fd %s\n", d.Name())
 		}
 	}
@@ -289,6 +289,7 @@ func (f *fake) work(method string, id, params canon.Value) (code int, leave bool
 		c := exec.Command("/bin/sh", "-c", "sleep 1000 & sleep 1000")
 		_ = c.Start()
 		f.hang()
+		return 0, false
 	case "error":
 		f.fail(id, -32010, f.how["data"])
 		return 0, false
