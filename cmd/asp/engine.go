@@ -11,7 +11,6 @@ import (
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/internal/home"
-	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/snapshot/gitbase"
 	"github.com/aspengine/asp/snapshot/gitbase/gitconfig"
 	"github.com/spf13/pflag"
@@ -60,13 +59,9 @@ func (e *env) places(fs *pflag.FlagSet) (string, *home.Home, error) {
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
 		return "", nil, &placeError{fmt.Errorf("--repo %.200q is no directory that can be opened", dir)}
 	}
-	path, err := home.Resolve(e.getenv)
+	h, err := e.openHome()
 	if err != nil {
-		return "", nil, &trustError{err}
-	}
-	h, err := home.Open(vfs.OS{}, path)
-	if err != nil {
-		return "", nil, &trustError{err}
+		return "", nil, err
 	}
 	return dir, h, nil
 }

@@ -53,7 +53,7 @@ func commands() []*command {
 	return []*command{
 		applyCommand(), planCommand(), publishCommand(), undoCommand(),
 		statusCommand(), doctorCommand(), recoverCommand(), receiptsCommand(),
-		hostCommand(),
+		hostCommand(), serverCommand(), repoCommand(),
 		conformanceCommand(),
 		providerCommand(),
 	}

@@ -63,7 +63,7 @@ var rooms = []room{
 	{"seam/host", []string{"apply", "internal/canon", "internal/lock", "internal/vfs", "seam/rpc", "seam/wire", "snapshot"},
 		"the outer seam: decodes, calls apply, encodes; finds content by digest; its socket is one step under a short lock"},
 	{"cmd/asp", []string{"apply", "apply/commit", "checks", "checks/policy", "editplan", "editplan/patch", "internal/canon", "internal/home", "internal/refusal",
-		"internal/vfs", "preconditions", "provider/bundled", "provider/bundled/gofix", "receipt", "sandbox", "seam/conformance", "seam/host", "seam/provider", "seam/wire", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig"}, "reads flags, calls apply, prints the answer; tells whose fault an error is"},
+		"internal/lock", "internal/vfs", "preconditions", "provider/bundled", "provider/bundled/gofix", "receipt", "sandbox", "seam/conformance", "seam/host", "seam/manifest", "seam/provider", "seam/wire", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig"}, "reads flags, calls apply, prints the answer; tells whose fault an error is"},
 	{"seam/conformance", []string{"internal/canon", "seam/wire"}, "judges hosts and providers from outside, over a connection of its own: a mistake in the host's cannot hide"},
 
 	{"provider", []string{"internal/canon", "seam/wire"}, "what a provider's author builds on: messages and nothing of the host"},
