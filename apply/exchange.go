@@ -48,7 +48,7 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 				return nil, err
 			}
 			t.sealed = &e
-			return encodeEvidence(e, t.txid)
+			return encodeEvidence(t.sealed, t.txid)
 		},
 		AfterCommit: func(ctx context.Context, _ []byte) (err error) {
 			t.stored, err = t.e.keepEntry(ctx, *t.sealed, t.txid, commit.SyncFS)

@@ -187,16 +187,19 @@ func (t *tx) entry(out receipt.Outcome) (receipt.Entry, error) {
 	}
 	r := receipt.New(d, t.e.o.Version)
 	e := receipt.Entry{Receipt: r, Outcome: out}
+	form, err := e.Form()
+	if err != nil {
+		return e, fmt.Errorf("make receipt: %w", err)
+	}
 	if t.plan != nil {
 		e.Provider, e.PlanDigest = t.plan.Provider, t.plan.Digest.String()
 	}
-	var err error
 	if e.Evidence, err = t.evidence(out); err != nil {
 		return e, fmt.Errorf("make evidence: %w", err)
 	}
 	res := wire.ApplyProposalResult{
 		Applied: out == receipt.Applied || out == receipt.Staged, ProposalID: t.proposalID(), BaselineBefore: base,
-		Assurance: r.Assurance, Decision: t.verdict, Receipt: r,
+		Assurance: r.Assurance, Decision: t.verdict,
 	}
 	if res.Applied {
 		res.BaselineAfter = t.after
@@ -207,6 +210,7 @@ func (t *tx) entry(out receipt.Outcome) (receipt.Entry, error) {
 		if e.Result, err = canon.From(res); err != nil {
 			return e, fmt.Errorf("make result: %w", err)
 		}
+		e.Result = e.Result.With("receipt", form)
 	}
 	return e, nil
 }
@@ -332,14 +336,11 @@ func (e *Engine) keepEntry(ctx context.Context, ent receipt.Entry, txid string, 
 }
 
 // encodeEvidence is the form in which a receipt waits in the commit record.
-func encodeEvidence(e receipt.Entry, txid string) ([]byte, error) {
-	r, err := canon.From(e.Receipt)
-	if err != nil {
-		return nil, err
-	}
+func encodeEvidence(e *receipt.Entry, txid string) ([]byte, error) {
 	// What is in a commit record must be what can be stored, now that nothing
 	// is decided yet: afterwards no clean-up could end the transaction.
-	if err := wire.Decode(r, new(wire.AuditReceipt)); err != nil {
+	r, err := e.Form()
+	if err != nil {
 		return nil, err
 	}
 	m := []canon.Member{

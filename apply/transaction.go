@@ -436,7 +436,7 @@ func (t *tx) journal(ctx context.Context) (bool, error) {
 				return nil, err
 			}
 			t.sealed = &e
-			return encodeEvidence(e, t.txid)
+			return encodeEvidence(t.sealed, t.txid)
 		},
 		AfterCommit: func(ctx context.Context, _ []byte, f commit.Facts) (err error) {
 			t.stored, err = t.e.keepEntry(ctx, *t.sealed, t.txid, f.Style)

@@ -16,7 +16,8 @@ import (
 func TestGlanceAgreesWithReading(t *testing.T) {
 	d := Draft{Kind: wire.ReceiptApplyAttempt, Family: wire.Edit, CallSite: wire.Interactive, RequestDigest: digestOf(nil), ProposalID: "p\"1\\",
 		PolicyDigest: digestOf(nil), Baseline: wire.Baseline{Rev: "r"}, Started: time.Unix(1, 0), Ended: time.Unix(2, 0)}
-	st, err := Entry{Receipt: New(d, "test"), Outcome: Refused, Evidence: canon.ObjectOf(canon.Member{Key: "note", Value: canon.StringOf(`,"entry":null,{[`)})}.seal("")
+	e := Entry{Receipt: New(d, "test"), Outcome: Refused, Evidence: canon.ObjectOf(canon.Member{Key: "note", Value: canon.StringOf(`,"entry":null,{[`)})}
+	st, err := e.seal("")
 	if err != nil {
 		t.Fatal(err)
 	}

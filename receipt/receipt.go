@@ -178,6 +178,27 @@ type Entry struct {
 	PlanDigest string
 	Evidence   canon.Value // an object, or no value
 	Result     canon.Value // the answer that a repeated request gets, or no value
+
+	form canon.Value // what Form gave
+}
+
+// Form is the receipt as it goes onto the wire, made and checked once: the
+// Receipt is not to be changed afterwards. What is written must be what is
+// accepted, so that a word outside the schema, our own mistake, fails here and
+// does not reach a commit record or the disk.
+func (e *Entry) Form() (canon.Value, error) {
+	if e.form.Kind() != canon.Invalid {
+		return e.form, nil
+	}
+	v, err := canon.From(e.Receipt)
+	if err != nil {
+		return v, err
+	}
+	if err := wire.Decode(v, new(wire.AuditReceipt)); err != nil {
+		return canon.Value{}, err
+	}
+	e.form = v
+	return v, nil
 }
 
 // Stored is a kept receipt as it lies on disk.
@@ -214,20 +235,15 @@ const MaxStored = 32 << 20
 var limits = canon.Limits{Bytes: 2 * MaxStored, Depth: 80}
 
 // seal makes the stored form that follows previous.
-func (e Entry) seal(previous string) (*Stored, error) {
+func (e *Entry) seal(previous string) (*Stored, error) {
 	if !e.Outcome.valid() {
 		return nil, fmt.Errorf("outcome %.60q is none", string(e.Outcome))
 	}
 	if !isID(e.Receipt.ReceiptID) {
 		return nil, fmt.Errorf("receipt id %.100q is none of ours", e.Receipt.ReceiptID)
 	}
-	r, err := canon.From(e.Receipt)
+	r, err := e.Form()
 	if err != nil {
-		return nil, err
-	}
-	// What we write must be what we accept: a receipt with a word outside
-	// the schema is our own mistake and must not reach the disk.
-	if err := wire.Decode(r, new(wire.AuditReceipt)); err != nil {
 		return nil, err
 	}
 	ev := e.Evidence
@@ -255,11 +271,12 @@ func (e Entry) seal(previous string) (*Stored, error) {
 	if e.Result.Kind() != canon.Invalid {
 		members = append(members, canon.Member{Key: "result", Value: e.Result})
 	}
-	b := canon.ObjectOf(members...).Bytes()
+	v := canon.ObjectOf(members...)
+	b := v.Bytes()
 	if len(b) > MaxStored {
 		return nil, fmt.Errorf("entry of %d bytes is over the limit of %d", len(b), MaxStored)
 	}
-	return parse(b)
+	return fromValue(v, b)
 }
 
 // parse reads the stored form strictly: closed object, canonical bytes.

@@ -80,7 +80,7 @@ func (t *tx) plan(changes []Change) (items refusal.List, err error) {
 	t.log.Areas = []journal.Area{{Dir: "."}}
 	p := &planner{
 		t: t, changes: map[string]*Change{}, parents: map[string]bool{}, leaves: map[string]bool{},
-		homes: map[homeKey]home{}, fresh: map[string]bool{},
+		homes: map[homeKey]home{}, fresh: map[string]bool{}, steps: make([]planned, 0, len(changes)+len(t.o.Extra)),
 	}
 	if err := p.index(changes); err != nil {
 		return nil, err
@@ -436,6 +436,7 @@ func (p *planner) finish() {
 	slices.SortStableFunc(p.steps, func(a, b planned) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), strings.Compare(a.Live.Path, b.Live.Path))
 	})
+	t.log.Steps, t.jobs = slices.Grow(t.log.Steps, len(p.steps)), slices.Grow(t.jobs, len(p.steps))
 	for i := range p.steps {
 		s := &p.steps[i]
 		if s.Op != journal.Move {

@@ -276,7 +276,7 @@ func Equal(a, b Value) bool {
 }
 
 // Digest is the SHA-256 of the canonical form of v.
-func Digest(v Value) [sha256.Size]byte { return sha256.Sum256(v.Append(nil)) }
+func Digest(v Value) [sha256.Size]byte { return sha256.Sum256(v.Bytes()) }
 
 // DigestText is Digest in the form that digests take in text: sha256:<hex>.
 func DigestText(v Value) string {

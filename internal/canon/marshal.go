@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -14,7 +15,7 @@ func Marshal(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.Append(nil), nil
+	return t.Bytes(), nil
 }
 
 // From builds the Value of a Go value made of structs, slices, maps with string
@@ -26,14 +27,21 @@ func Marshal(v any) ([]byte, error) {
 // invalid Value are null. Strings that are not valid UTF-8, and floats that are
 // not finite, are errors.
 func From(v any) (Value, error) {
-	m := marshaler{fields: map[reflect.Type][]field{}}
+	m := marshaler{fields: map[reflect.Type]fields{}}
 	return m.from(reflect.ValueOf(v))
 }
 
 // marshaler remembers what the tags of a type say for the length of one call:
 // a list of a thousand records reads them once.
 type marshaler struct {
-	fields map[reflect.Type][]field
+	fields map[reflect.Type]fields
+}
+
+// fields are those of one struct type, and their names alone: a value that
+// leaves none out shares them, as children are never written to.
+type fields struct {
+	all   []field
+	names []string
 }
 
 // field is one field of a struct that goes onto the wire.
@@ -123,26 +131,32 @@ func (m *marshaler) fromStruct(r reflect.Value) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	c := &children{keys: make([]string, 0, len(fields)), items: make([]Value, 0, len(fields))}
-	for _, f := range fields {
+	c := &children{keys: fields.names, items: make([]Value, 0, len(fields.all))}
+	for i, f := range fields.all {
 		v := r.Field(f.index)
 		if f.omitEmpty && empty(v) || f.omitZero && v.IsZero() {
+			if len(c.items) == i {
+				c.keys = slices.Clone(fields.names[:i])
+			}
 			continue
 		}
 		e, err := m.from(v)
 		if err != nil {
 			return Value{}, err
 		}
-		c.keys, c.items = append(c.keys, f.name), append(c.items, e)
+		if len(c.items) < i {
+			c.keys = append(c.keys, f.name)
+		}
+		c.items = append(c.items, e)
 	}
 	return Value{kind: Object, sub: c}, nil
 }
 
-func (m *marshaler) fieldsOf(t reflect.Type) ([]field, error) {
+func (m *marshaler) fieldsOf(t reflect.Type) (fields, error) {
 	if fs, ok := m.fields[t]; ok {
 		return fs, nil
 	}
-	fs := make([]field, 0, t.NumField())
+	var fs fields
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if !f.IsExported() {
@@ -150,13 +164,14 @@ func (m *marshaler) fieldsOf(t reflect.Type) ([]field, error) {
 		}
 		tag, ok := f.Tag.Lookup("json")
 		if !ok {
-			return nil, fmt.Errorf("write JSON: field %s of %s has no json tag", f.Name, t)
+			return fields{}, fmt.Errorf("write JSON: field %s of %s has no json tag", f.Name, t)
 		}
 		name, options, _ := strings.Cut(tag, ",")
 		if name == "-" {
 			continue
 		}
-		fs = append(fs, field{i, name, strings.Contains(options, "omitempty"), strings.Contains(options, "omitzero")})
+		fs.all = append(fs.all, field{i, name, strings.Contains(options, "omitempty"), strings.Contains(options, "omitzero")})
+		fs.names = append(fs.names, name)
 	}
 	m.fields[t] = fs
 	return fs, nil

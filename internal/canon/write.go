@@ -77,7 +77,31 @@ func inOrder(keys []string) bool {
 }
 
 // Bytes returns the canonical form of v.
-func (v Value) Bytes() []byte { return v.Append(nil) }
+func (v Value) Bytes() []byte { return v.Append(make([]byte, 0, v.room())) }
+
+// room is the length of the canonical form where nothing needs an escape: to
+// grow to a large one by doubling touches three times its memory.
+func (v Value) room() int {
+	switch v.kind {
+	case String:
+		return len(v.s) + 2
+	case Number, Bool:
+		return len(v.s)
+	case Array, Object:
+		if t := v.sub.text.Load(); t != nil {
+			return len(*t)
+		}
+		n := 2 + len(v.sub.items) // a comma each
+		for i := range v.sub.items {
+			n += v.sub.items[i].room()
+		}
+		for _, k := range v.sub.keys {
+			n += len(k) + 3
+		}
+		return n
+	}
+	return len("null")
+}
 
 // AppendIndented adds v in a form for people: keys in the order they have,
 // two spaces a level, strings and numbers as in the canonical form.

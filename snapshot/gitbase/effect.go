@@ -32,7 +32,12 @@ func (w *walk) effectSame(v *snapshot.Effect, e *entry, te treeEntry, rl *rules)
 	defer r.Close()
 	h := sha1.New()
 	h.Write(scan.AppendBlobHeader(nil, v.Size))
-	n, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, make([]byte, min(max(v.Size, 512), 256<<10)))
+	var n int64
+	if m, ok := r.(io.WriterTo); ok { // bytes in memory
+		n, err = m.WriteTo(h)
+	} else {
+		n, err = io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, make([]byte, min(max(v.Size, 512), 256<<10)))
+	}
 	if err == nil && n != v.Size {
 		err = fmt.Errorf("%d bytes, not %d", n, v.Size)
 	}
