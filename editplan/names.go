@@ -27,15 +27,16 @@ func ProtectedName(component string) bool {
 // git. The answer names the component; it says nothing about what is on disk,
 // where the same directories are found by identity.
 func ProtectedPath(p snapshot.Path) (component string, protected bool) {
-	parts := strings.Split(p.String(), "/")
-	for _, c := range parts {
+	for c := range strings.SplitSeq(p.String(), "/") {
 		if ProtectedName(c) {
 			return c, true
 		}
 	}
 	// The separators of another system count here as well.
-	flat := strings.Split(strings.ReplaceAll(p.String(), `\`, "/"), "/")
-	if len(flat) > 1 && plainName(flat[0]) == ".asp" && plainName(flat[1]) == "tx" {
+	first, rest, more := strings.Cut(strings.ReplaceAll(p.String(), `\`, "/"), "/")
+	second, _, _ := strings.Cut(rest, "/")
+	if more && plainName(first) == ".asp" && plainName(second) == "tx" {
+		parts := strings.Split(p.String(), "/")
 		return parts[min(1, len(parts)-1)], true
 	}
 	return "", false

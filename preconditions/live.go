@@ -224,7 +224,22 @@ func (l *live) look(p snapshot.Path, digest bool) (*Fact, error) {
 	if d.absent || d.blocked != nil || d.under != "" {
 		return f, nil
 	}
-	f.Stat, err = d.dir.Lstat(p.Base())
+	// Most are files, which are described through the handle that reads them.
+	var fh vfs.File
+	open := func() (err error) {
+		if fh, err = d.dir.Open(p.Base()); err == nil {
+			f.Stat, err = fh.Stat()
+		}
+		return err
+	}
+	defer func() {
+		if fh != nil {
+			fh.Close()
+		}
+	}()
+	if !digest || open() != nil && fh == nil {
+		f.Stat, err = d.dir.Lstat(p.Base())
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.Stat = vfs.Stat{}
@@ -249,7 +264,14 @@ func (l *live) look(p snapshot.Path, digest bool) (*Fact, error) {
 		if !digest {
 			return f, nil
 		}
-		st, sum, content, err := l.hash(d.dir, p.Base())
+		if fh == nil { // for the error, or because it is a file only now
+			err = open()
+		}
+		if err == nil {
+			// What was hashed is what is described, even if the name was given to
+			// another file in between.
+			f.Digest, f.content, err = l.hash(fh, f.Stat.Size)
+		}
 		if errors.Is(err, unix.EACCES) {
 			it := refusal.New(refusal.NotWritable, p.String(), -1, "%q cannot be read: permission denied", cut(p.String()))
 			f.Blocked = &it
@@ -258,35 +280,23 @@ func (l *live) look(p snapshot.Path, digest bool) (*Fact, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %.200q: %w", p, err)
 		}
-		// What was hashed is what is described, even if the name was
-		// given to another file in between.
-		f.Stat, f.Digest, f.content = st, sum, content
 	}
 	return f, nil
 }
 
-// hash streams a file, or keeps it if it is small; the Stat is that of the very
-// file that was read.
-func (l *live) hash(dir vfs.Dir, name string) (st vfs.Stat, d snapshot.Digest, content []byte, err error) {
-	fh, err := dir.Open(name)
-	if err != nil {
-		return st, d, nil, err
-	}
-	defer fh.Close()
-	if st, err = fh.Stat(); err != nil {
-		return st, d, nil, err
-	}
-	if st.Size <= maxContent && l.kept+int(st.Size) <= maxContents {
-		content = make([]byte, 0, st.Size+1)
+// hash streams a file, or keeps it if it is small.
+func (l *live) hash(fh vfs.File, size int64) (d snapshot.Digest, content []byte, err error) {
+	if size <= maxContent && l.kept+int(size) <= maxContents {
+		content = make([]byte, 0, size+1)
 		for len(content) < cap(content) {
 			n, err := fh.Read(content[len(content):cap(content)])
 			content = content[:len(content)+n]
 			if err == io.EOF {
 				l.kept += len(content)
-				return st, snapshot.DigestOf(content), content, nil
+				return snapshot.DigestOf(content), content, nil
 			}
 			if err != nil {
-				return st, d, nil, err
+				return d, nil, err
 			}
 		}
 		// It grew. What was read so far counts, and the rest is streamed.
@@ -300,11 +310,11 @@ func (l *live) hash(dir vfs.Dir, name string) (st vfs.Stat, d snapshot.Digest, c
 			break
 		}
 		if err != nil {
-			return st, d, nil, err
+			return d, nil, err
 		}
 	}
 	h.Sum(d[:0])
-	return st, d, nil, nil
+	return d, nil, nil
 }
 
 // bytes reads a whole file; only files that take text edits come here.

@@ -24,13 +24,18 @@ func DigestOf(b []byte) Digest { return sha256.Sum256(b) }
 const BlobPrefix = "blob:sha256:"
 
 // Blob returns the wire form, blob:sha256:<hex>.
-func (d Digest) Blob() string { return BlobPrefix + hex.EncodeToString(d[:]) }
+func (d Digest) Blob() string { return d.prefixed(BlobPrefix) }
 
 // Hex returns the 64 lower-case hexadecimal digits.
 func (d Digest) Hex() string { return hex.EncodeToString(d[:]) }
 
 // String returns sha256:<hex>.
-func (d Digest) String() string { return "sha256:" + hex.EncodeToString(d[:]) }
+func (d Digest) String() string { return d.prefixed("sha256:") }
+
+func (d Digest) prefixed(p string) string {
+	b := make([]byte, 0, len(BlobPrefix)+2*len(d)) // on the stack
+	return string(hex.AppendEncode(append(b, p...), d[:]))
+}
 
 // IsZero tells whether d was never set.
 func (d Digest) IsZero() bool { return d == Digest{} }

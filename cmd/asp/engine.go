@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,6 +92,7 @@ func classify(err error) error {
 // over the limit, which is enough for whoever decodes it to refuse it.
 func (e *env) read(name string, limit int) ([]byte, error) {
 	r := e.stdin
+	var b bytes.Buffer
 	if name == "" {
 		return nil, usagef("the name of the plan is empty; name a file, or - for stdin")
 	}
@@ -105,14 +107,15 @@ func (e *env) read(name string, limit int) ([]byte, error) {
 		defer f.Close()
 		if fi, err := f.Stat(); err == nil && fi.IsDir() {
 			return nil, usagef("%.200q is a directory; name a file", name)
+		} else if err == nil {
+			b.Grow(int(min(fi.Size(), int64(limit))) + bytes.MinRead)
 		}
 		r = f
 	}
-	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	if err != nil {
+	if _, err := b.ReadFrom(io.LimitReader(r, int64(limit)+1)); err != nil {
 		return nil, fmt.Errorf("read %.200q: %w", name, err)
 	}
-	return b, nil
+	return b.Bytes(), nil
 }
 
 func noArgs(fs *pflag.FlagSet) error {

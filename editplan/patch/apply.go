@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -143,7 +144,7 @@ type content struct{ pre, post text }
 // split reads the lines of a hunk. Body was checked by Parse; a body that was
 // not is read as far as it makes sense. scratch is used for what comes before.
 func split(h *Hunk, scratch []byte) content {
-	c := content{pre: text{b: scratch[:0]}}
+	c := content{pre: text{b: slices.Grow(scratch[:0], len(h.Body))}, post: text{b: make([]byte, 0, len(h.Body))}}
 	for b := h.Body; len(b) > 0; {
 		n := bytes.IndexByte(b, '\n') + 1
 		if n == 0 {

@@ -60,7 +60,14 @@ func (c *children) appendObject(dst []byte) []byte {
 			member(i, i)
 		}
 	} else {
-		for n, i := range sortedKeys(c.keys) {
+		var few [16]int
+		order := few[:0]
+		if len(c.keys) > len(few) {
+			order = sortedKeys(c.keys)
+		} else {
+			order = sortFew(order, c.keys)
+		}
+		for n, i := range order {
 			member(n, i)
 		}
 	}
@@ -213,6 +220,18 @@ func appendFloat(dst []byte, f float64) []byte {
 		dst = dst[:n-1]
 	}
 	return dst
+}
+
+// sortFew is sortedKeys for the objects of messages, whose keys are few and come
+// by thousands: it makes no list on the heap.
+func sortFew(order []int, keys []string) []int {
+	for i := range keys {
+		order = append(order, i)
+		for j := i; j > 0 && CompareUTF16(keys[order[j-1]], keys[order[j]]) > 0; j-- {
+			order[j-1], order[j] = order[j], order[j-1]
+		}
+	}
+	return order
 }
 
 // sortedKeys returns the indices of keys in the order of their UTF-16 code units.
