@@ -62,7 +62,9 @@ func (u *surface) results(id string) []checks.Result {
 			continue
 		}
 		for _, f := range allFamilies {
-			out = append(out, could(s, f))
+			if slices.Contains(s.Participant.Families, f) || u.e.pinnedFor(s.ID, f) {
+				out = append(out, could(s, f))
+			}
 		}
 	}
 	return out
@@ -145,6 +147,9 @@ func (u *surface) role(s provider.Standing) (role string, requiredFor []wire.Cal
 func (u *surface) authority(s provider.Standing, f wire.Family) wire.AuthorityEvidence {
 	base := policy.Evidence(s.Participant, isolationOf(s.Isolation))
 	base.Authority.PolicyDigest = u.e.pol.Digest
+	if s.Problem != "" {
+		return base // nobody knows who that is
+	}
 	take := func(ev wire.AuthorityEvidence) wire.AuthorityEvidence {
 		// What was not established by a launch is not shown as if it were.
 		ev.Integrity, ev.Isolation = base.Integrity, base.Isolation
