@@ -72,6 +72,7 @@ var rooms = []room{
 	{"provider/bundled/replace", []string{"provider"}, "plans by the public package alone"},
 	{"provider/bundled/secrets", []string{"provider"}, "checks by the public package alone"},
 	{"provider/bundled/syntax", []string{"internal/canon", "provider"}, "reads JSON by the module's own parser"},
+	{"provider/example", []string{"provider"}, "the example of docs/provider.md, built by an author's means"},
 	{"provider/providertest", []string{"internal/canon", "provider", "seam/wire"}, "a strict little host for the tests of providers"},
 
 	{"fixtures/demo", nil, "uses the binary alone"},
