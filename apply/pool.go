@@ -7,6 +7,7 @@ import (
 
 	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/seam/manifest"
 	"github.com/aspengine/asp/seam/provider"
 	"github.com/aspengine/asp/seam/wire"
 )
@@ -45,6 +46,7 @@ func (e *Engine) ProviderOptions(ctx context.Context) (provider.Options, error) 
 	}
 	limits := e.cfg.Sandbox.Limits
 	return provider.Options{
+		Registry: manifest.OpenRegistry(h),
 		Enabled: func(id string) (wire.Mode, bool) {
 			_, enrolled, err := policy.Load(h)
 			if err != nil {

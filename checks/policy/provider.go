@@ -33,6 +33,7 @@ type standing struct {
 	cause    cause  // reason "" when it counts
 	blocks   int    // gating diagnostics
 	granted  bool   // the policy gives it authority for the requirement
+	weak     string // how its run falls short of the assurance that is asked for
 }
 
 // weigh judges the answer of one pinned provider. What forbids to listen at all
@@ -55,6 +56,7 @@ func (d *decider) weigh(m Demand, pin Pin, f wire.Family) standing {
 		return s
 	}
 	diff := pin.mismatch(who)
+	s.weak = d.tooWeak(m, r)
 	s.granted = diff == "" && who.Mode == wire.Gated && who.FastPath == "" && !who.DirectWrite
 	switch {
 	case who.FastPath != "":
@@ -78,12 +80,8 @@ func (d *decider) weigh(m Demand, pin Pin, f wire.Family) standing {
 	case len(who.Families) > 0 && !slices.Contains(who.Families, f):
 		return no(wire.DegradeUnsupported, "it does not offer %s", f)
 	}
-	got := modeOf(r.Isolation)
-	if least := weakest(m.Requirement.Assurance); got.Rank() < least {
-		return no(wire.DegradeInsufficientAssurance, "the requirement accepts %s, the run established %s. %s", join(m.Requirement.Assurance), got, r.Evidence)
-	}
-	if got.Rank() < d.p.Config.Sandbox.Require.Rank() {
-		return no(wire.DegradeInsufficientAssurance, "config.json demands %s, the run established %s. %s", d.p.Config.Sandbox.Require, got, r.Evidence)
+	if s.weak != "" {
+		return no(wire.DegradeInsufficientAssurance, "%s", s.weak)
 	}
 	errors := 0
 	for _, g := range r.Diagnostics {
@@ -98,6 +96,19 @@ func (d *decider) weigh(m Demand, pin Pin, f wire.Family) standing {
 		return no(wire.DegradeError, "it is said to have failed and shows nothing")
 	}
 	return s
+}
+
+// tooWeak says how a run falls short of the assurance that the requirement and
+// the configuration ask for; "" when it does not.
+func (d *decider) tooWeak(m Demand, r checks.Result) string {
+	got := modeOf(r.Isolation)
+	if least := weakest(m.Requirement.Assurance); got.Rank() < least {
+		return fmt.Sprintf("the requirement accepts %s, the run established %s. %s", join(m.Requirement.Assurance), got, r.Evidence)
+	}
+	if got.Rank() < d.p.Config.Sandbox.Require.Rank() {
+		return fmt.Sprintf("config.json demands %s, the run established %s. %s", d.p.Config.Sandbox.Require, got, r.Evidence)
+	}
+	return ""
 }
 
 func orNone(s string) string {
@@ -194,6 +205,10 @@ func (d *decider) family(m Demand, f wire.Family) bool {
 		case opens: // the alternative explains nothing
 		default:
 			d.degrade(m, f, s, s.cause.reason, s.cause.detail)
+			if s.cause.reason == wire.DegradeDirectWriteRisk && s.weak != "" {
+				// A launch without a sandbox is both, and each cause has to be seen.
+				d.degrade(m, f, s, wire.DegradeInsufficientAssurance, s.weak)
+			}
 		}
 		d.explain(s)
 	}

@@ -59,7 +59,7 @@ var rooms = []room{
 		"provider processes: launched in a sandbox, held against the contract, reported as results of checks"},
 	{"apply", []string{"apply/commit", "apply/exchange", "checks", "checks/command", "checks/policy", "editplan", "editplan/merge", "editplan/patch",
 		"internal/canon", "internal/home", "internal/lock", "internal/refusal", "internal/vfs", "preconditions", "receipt", "sandbox",
-		"seam/provider", "seam/wire", "snapshot", "snapshot/gitbase", "worktree"}, "leads one plan through all stages"},
+		"seam/manifest", "seam/provider", "seam/wire", "snapshot", "snapshot/gitbase", "worktree"}, "leads one plan through all stages"},
 	{"seam/host", []string{"apply", "internal/canon", "internal/lock", "internal/vfs", "seam/rpc", "seam/wire", "snapshot"},
 		"the outer seam: decodes, calls apply, encodes; finds content by digest; its socket is one step under a short lock"},
 	{"cmd/asp", []string{"apply", "apply/commit", "checks", "checks/policy", "editplan", "editplan/patch", "internal/canon", "internal/home", "internal/refusal",

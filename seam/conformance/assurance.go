@@ -61,10 +61,12 @@ func assuranceGated(ctx context.Context, t *trial) error {
 		if err != nil {
 			return err
 		}
-		t.allowed(e)
-		t.judge(e.Assurance.Mode.Rank() >= wire.Gated.Rank(), "%s: allowed, and claims %s", e.step, e.Assurance.Mode)
 		if bare {
-			t.judge(e.Assurance.Mode == wire.Gated, "%s: claims %s where no sandbox is to be had", e.step, e.Assurance.Mode)
+			e.step += ", no sandbox to be had"
+			t.bare(e)
+		} else {
+			t.allowed(e)
+			t.judge(e.Assurance.Mode.Rank() >= wire.Gated.Rank(), "%s: allowed, and claims %s", e.step, e.Assurance.Mode)
 		}
 		for _, a := range e.AuthorityEvidence {
 			t.judge(a.Isolation.Rank() >= e.Assurance.Mode.Rank(), "%s: claims %s over a provider with %s", e.step, e.Assurance.Mode, a.Isolation)
@@ -73,12 +75,24 @@ func assuranceGated(ctx context.Context, t *trial) error {
 		if _, err := s.result(ctx, "status", "host/status", object(), &st, []string{"assuranceCapabilities"}); err != nil {
 			return err
 		}
-		t.judge(slices.Contains(st.AssuranceCapabilities, wire.Gated), "assuranceCapabilities %q lacks gated", st.AssuranceCapabilities)
+		t.judge(bare || slices.Contains(st.AssuranceCapabilities, wire.Gated), "assuranceCapabilities %q lacks gated", st.AssuranceCapabilities)
 		t.judge(!bare || !slices.Contains(st.AssuranceCapabilities, wire.MediatedWrite) && !slices.Contains(st.AssuranceCapabilities, wire.Isolated),
 			"assuranceCapabilities %q where no sandbox is to be had", st.AssuranceCapabilities)
 		s.finish()
 	}
 	return nil
+}
+
+// bare judges a gate that asks for gated, of a host that has no sandbox: it may
+// allow and claim exactly that; or hold that a provider which it could not keep
+// from the workspace is a direct-write risk, and say so. It may not claim more.
+func (t *trial) bare(e evaluation) {
+	if e.Decision == wire.Allow {
+		t.judge(e.Assurance.Mode == wire.Gated, "%s: allowed, and claims %s", e.step, e.Assurance.Mode)
+		return
+	}
+	t.withheld(e, checked, wire.DegradeDirectWriteRisk, wire.DegradeInsufficientAssurance)
+	t.judge(e.Assurance.Mode.Rank() <= wire.Gated.Rank(), "%s: claims %s", e.step, e.Assurance.Mode)
 }
 
 // downgrade judges one of the two modes that need a sandbox: without one it is

@@ -47,11 +47,15 @@ func (s *session) planParams(id, how, path, content string, more ...canon.Member
 	} else {
 		path = "src/a.txt"
 	}
+	scope := []string{path}
+	if how == "rename" {
+		scope = append(scope, path+".new")
+	}
 	if content != "" {
 		args = args.With("text", canon.StringOf(content))
 	}
 	return object(append([]canon.Member{member("callSite", "gate"), member("operation", "text-edit"), member("baseline", s.base), member("args", args),
-		member("scope", object(member("paths", []string{path}))), member("proposalId", id)}, more...)...)
+		member("scope", object(member("paths", scope))), member("proposalId", id)}, more...)...)
 }
 
 // plan asks for a plan and returns it.
