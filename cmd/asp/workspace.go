@@ -59,6 +59,7 @@ func (e *env) openWorkspace(ctx context.Context, fs *pflag.FlagSet) (_ *workspac
 // engine opens an engine, with the configuration and the policy of this moment.
 func (w *workspace) engine(ctx context.Context, step func(string)) (*apply.Engine, error) {
 	o := w.e.engineOptions(w.dir, w.home, step, false)
+	o.Providers = w.pool
 	eng, err := apply.Open(ctx, o)
 	if err != nil {
 		return nil, classify(err)
