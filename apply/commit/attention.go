@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -100,11 +101,17 @@ func attended(env Env, f func(t *tx, open []journal.Open) (bool, error)) error {
 	for _, id := range ids {
 		stop, err := func() (bool, error) {
 			t, _, err := load(env, id)
+			if gone(txroot, id, err) {
+				return false, nil
+			}
 			if err != nil {
 				return false, fmt.Errorf("open transaction %.200q: %w", id, err)
 			}
 			defer t.close()
 			open, ok, err := latestAttention(t.areas[0].dir, id)
+			if gone(txroot, id, err) {
+				return false, nil
+			}
 			if err != nil || !ok {
 				return false, err
 			}
@@ -115,6 +122,17 @@ func attended(env Env, f func(t *tx, open []journal.Open) (bool, error)) error {
 		}
 	}
 	return nil
+}
+
+// gone tells whether a transaction could not be read because it has ended: whoever
+// only looks holds no lock. One that is still there and lacks a part is another
+// matter.
+func gone(txroot vfs.Dir, id string, err error) bool {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	_, err = txroot.Lstat(id)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 func attention(ctx context.Context, env Env) ([]AttentionPath, error) {

@@ -32,12 +32,20 @@ func openTxRoot(env *Env) (holder, txroot vfs.Dir, err error) {
 // transactions lists the directories of transactions under TxDir.
 func transactions(txroot vfs.Dir) ([]string, error) {
 	entries, err := txroot.List()
+	if errors.Is(err, fs.ErrNotExist) {
+		// Whoever only looks holds no lock: the last transaction may end, and take
+		// the directory away, between its opening and here.
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	var ids []string
 	for _, e := range entries {
 		st, err := txroot.Lstat(e.Name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
