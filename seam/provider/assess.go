@@ -300,9 +300,6 @@ func (a *asked) reach(ctx context.Context, q *request) (func(string) bool, error
 
 // modern gives an assessment of asp/0.1 the shape of asp/1.0.
 func modern(l wire.LegacyAssessment) wire.Assessment {
-	part := func(p wire.LegacyCoveragePart) wire.CoveragePart {
-		return wire.CoveragePart{Scope: p.Scope, DiagnosticSources: p.DiagnosticSources, Rules: p.Rules, Comparison: p.Comparison}
-	}
 	causes := func(list []wire.LegacyDegradation) (out []wire.Degradation) {
 		for _, d := range list {
 			r := wire.DegradeReason(d.Reason)
@@ -314,7 +311,7 @@ func modern(l wire.LegacyAssessment) wire.Assessment {
 		return out
 	}
 	w := wire.Assessment{Status: l.Status, ValidAsOf: l.ValidAsOf,
-		Coverage: wire.AssessmentCoverage{Requested: part(l.Coverage.Requested), Covered: part(l.Coverage.Covered),
+		Coverage: wire.AssessmentCoverage{Requested: wire.CoveragePart(l.Coverage.Requested), Covered: wire.CoveragePart(l.Coverage.Covered),
 			Degraded: causes(l.Coverage.Degraded), Unsupported: causes(l.Coverage.Unsupported), Exhaustive: l.Coverage.Exhaustive, Truncated: l.Coverage.Truncated},
 		Provider: wire.AssessmentProvider{ID: l.Provider.ID, Version: l.Provider.Version, ConfigDigest: l.Provider.ConfigDigest, CapabilityVersion: l.Provider.CapabilityVersion}}
 	if l.Cache != nil {

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -85,10 +86,7 @@ func narrow(requested *wire.Permissions, declared []string) (grant, error) {
 	// told is the narrower of the two where that can be seen, and the declared one
 	// otherwise; what is given out obeys both.
 	if !subset(ask, globsDeclared) {
-		g.told = nil
-		for _, d := range globsDeclared {
-			g.told = append(g.told, d)
-		}
+		g.told = slices.Clone(globsDeclared)
 		for _, a := range ask {
 			if strings.HasPrefix(a, "!") {
 				g.told = append(g.told, a)
@@ -101,21 +99,13 @@ func narrow(requested *wire.Permissions, declared []string) (grant, error) {
 // subset tells whether every glob of a that adds is one of b, whose exclusions
 // are all in a.
 func subset(a, b []string) bool {
-	in := func(list []string, s string) bool {
-		for _, x := range list {
-			if x == s {
-				return true
-			}
-		}
-		return false
-	}
 	for _, s := range a {
-		if !strings.HasPrefix(s, "!") && !in(b, s) {
+		if !strings.HasPrefix(s, "!") && !slices.Contains(b, s) {
 			return false
 		}
 	}
 	for _, s := range b {
-		if strings.HasPrefix(s, "!") && !in(a, s) {
+		if strings.HasPrefix(s, "!") && !slices.Contains(a, s) {
 			return false
 		}
 	}
