@@ -54,7 +54,7 @@ func commands() []*command {
 		applyCommand(), planCommand(), publishCommand(), undoCommand(),
 		statusCommand(), doctorCommand(), recoverCommand(), receiptsCommand(),
 		hostCommand(), serverCommand(), repoCommand(),
-		conformanceCommand(),
+		conformanceCommand(), schemaCommand(),
 		providerCommand(),
 	}
 }

@@ -22,6 +22,7 @@ var rooms = []room{
 	{"internal/need", nil, "what tests need of the machine"},
 
 	{"seam/wire", []string{"internal/canon", "internal/refusal"}, "messages are decoded from values and refused by code"},
+	{"seam/schema", []string{"internal/canon", "seam/wire"}, "describes the types of the messages"},
 	{"seam/manifest", []string{"internal/canon", "internal/home", "internal/vfs", "seam/wire"}, "manifests in the state directory, and the files that they name"},
 	{"seam/rpc", []string{"internal/canon", "seam/wire"}, "a connection: lines, envelopes and pairing; the errors in them are messages"},
 	{"sandbox", nil, "starts children; knows nothing of plans or trees"},
@@ -63,7 +64,7 @@ var rooms = []room{
 	{"seam/host", []string{"apply", "internal/canon", "internal/lock", "internal/vfs", "seam/rpc", "seam/wire", "snapshot"},
 		"the outer seam: decodes, calls apply, encodes; finds content by digest; its socket is one step under a short lock"},
 	{"cmd/asp", []string{"apply", "apply/commit", "checks", "checks/policy", "editplan", "editplan/patch", "internal/canon", "internal/home", "internal/refusal",
-		"internal/lock", "internal/vfs", "preconditions", "provider/bundled", "provider/bundled/gofix", "receipt", "sandbox", "seam/conformance", "seam/host", "seam/manifest", "seam/provider", "seam/wire", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig"}, "reads flags, calls apply, prints the answer; tells whose fault an error is"},
+		"internal/lock", "internal/vfs", "preconditions", "provider/bundled", "provider/bundled/gofix", "receipt", "sandbox", "seam/conformance", "seam/host", "seam/manifest", "seam/provider", "seam/schema", "seam/wire", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig"}, "reads flags, calls apply, prints the answer; tells whose fault an error is"},
 	{"seam/conformance", []string{"internal/canon", "seam/wire"}, "judges hosts and providers from outside, over a connection of its own: a mistake in the host's cannot hide"},
 
 	{"provider", []string{"internal/canon", "seam/wire"}, "what a provider's author builds on: messages and nothing of the host"},

@@ -9,7 +9,9 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -30,7 +32,34 @@ func oneOf[T ~string](w T, words ...T) error {
 	if slices.Contains(words, w) {
 		return nil
 	}
-	return fmt.Errorf("%.60q is none of %q", string(w), words)
+	e := &wordError{word: string(w)}
+	for _, x := range words {
+		e.words = append(e.words, string(x))
+	}
+	return e
+}
+
+// wordError is a word that is not in the list.
+type wordError struct {
+	word  string
+	words []string
+}
+
+func (e *wordError) Error() string { return fmt.Sprintf("%.60q is none of %q", e.word, e.words) }
+
+// Words is the list that the words of a string type are from, by asking the type's
+// own rule; nil for a type without one.
+func Words(t reflect.Type) []string {
+	if t.Kind() != reflect.String || !t.Implements(checkType) {
+		return nil
+	}
+	v := reflect.New(t).Elem()
+	v.SetString("\x00") // no word
+	var e *wordError
+	if errors.As(v.Interface().(checker).Check(), &e) {
+		return e.words
+	}
+	return nil
 }
 
 // BlobRef names content: blob:sha256:<hex>. Other algorithms have the shape of
