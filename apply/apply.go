@@ -22,6 +22,7 @@ import (
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/snapshot/gitbase"
 )
@@ -63,6 +64,7 @@ type Engine struct {
 	pol   policy.Policy
 	// isEnrolled: a person trusted the repository to bring a policy.
 	isEnrolled bool
+	caps       *sandbox.Caps // what the machine gave when it was asked
 	enrolment  policy.Enrolment
 	receipts   *receipt.Store
 	packs      *snapshot.Store

@@ -24,6 +24,9 @@ const (
 	// Brought is a plan of the caller's own. Its provider id is whatever the plan
 	// says: it grants nothing and needs nothing.
 	Brought PlanOrigin = iota
+	// Kept is a plan that this host kept. If a provider gave it, that one needs
+	// authority to edit.
+	Kept
 	// Proposed is a plan that was asked for, or that is submitted under a
 	// provider's name. A provider that is enabled here needs authority to edit.
 	Proposed
@@ -56,7 +59,7 @@ const maxReproposals = 2
 // authorize refuses the plan of an enrolled provider that may not edit here, or
 // whose launch did not establish enough.
 func (t *tx) authorize(ctx context.Context) (bool, error) {
-	if t.r.Origin != Proposed {
+	if t.r.Origin == Brought {
 		return false, nil
 	}
 	ed, err := t.findEditor(ctx)
@@ -90,7 +93,7 @@ func (t *tx) findEditor(ctx context.Context) (*editor, error) {
 		return &editor{who: o.participant(t.e.modeNow(ctx, o.Provider.ID)), established: isolationOf(o.Isolation), evidence: o.Evidence, from: o}, nil
 	}
 	id := t.plan.Provider
-	if t.e.modeNow(ctx, id) == "" {
+	if t.r.Origin != Proposed || t.e.modeNow(ctx, id) == "" {
 		return nil, nil
 	}
 	if t.e.o.Providers == nil {

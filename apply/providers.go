@@ -29,6 +29,13 @@ type Providers interface {
 
 var _ Providers = (*provider.Pool)(nil)
 
+// UseProviders gives the engine its providers after it was opened. Whoever made
+// them ends them, before the engine if it holds their state.
+func (e *Engine) UseProviders(p Providers, v *Verdicts) { e.o.Providers, e.o.Verdicts = p, v }
+
+// HasProviders tells whether any provider is enabled for this repository.
+func (e *Engine) HasProviders() bool { return len(e.enrolment[e.ws.Root()].Servers) > 0 }
+
 // roster is how all registered providers stand; none without a pool.
 func (e *Engine) roster(ctx context.Context) ([]provider.Standing, error) {
 	if e.o.Providers == nil {

@@ -226,7 +226,7 @@ func (e *Engine) PublishStaged(ctx context.Context, id string, r Request) (*Answ
 	r.Load = func(context.Context, *View, snapshot.Baseline) (editplan.File, refusal.List, error) {
 		return e.loadStaged(id)
 	}
-	r.AsProposal = id
+	r.AsProposal, r.Origin = id, Kept
 	a, err := e.Apply(ctx, r)
 	if err == nil && a.Result != nil && a.Result.Applied && !a.Repeated {
 		if dir, derr := e.state.Sub(home.Staged); derr == nil {

@@ -118,12 +118,19 @@ func (e *Engine) commandDemand(cs wire.CallSite, id string) bool {
 
 // Caps says what the sandbox can do here.
 func (e *Engine) Caps(ctx context.Context) (sandbox.Caps, error) {
+	if e.caps != nil {
+		return *e.caps, nil
+	}
 	d, err := e.o.Home.Sub(home.ScratchDir)
 	if err != nil {
 		return sandbox.Caps{}, err
 	}
 	defer d.Close()
-	return worktree.Probe(ctx, e.ws.Root(), e.o.Home.Path(home.ScratchDir)), nil
+	c := worktree.Probe(ctx, e.ws.Root(), e.o.Home.Path(home.ScratchDir))
+	if ctx.Err() == nil {
+		e.caps = &c
+	}
+	return c, nil
 }
 
 // assuranceCapabilities are the modes that a check could establish here, by the

@@ -136,6 +136,11 @@ func (u *surface) role(s provider.Standing) (role string, requiredFor []wire.Cal
 			}
 		}
 	}
+	for _, f := range allFamilies {
+		if role == "advisory" && u.e.pinnedFor(s.ID, f) {
+			role = "optional" // by a requirement that stands in no gate, as one on edit may
+		}
+	}
 	if len(requiredFor) > 0 {
 		role = "required"
 	}
@@ -288,7 +293,7 @@ func (u *surface) server(s provider.Standing) wire.ServerStatus {
 		w.State, w.EnrollmentState = "incompatible", "incompatible"
 	case status == checks.Unavailable:
 		w.State = "unavailable"
-	case s.Failure != "" || status != checks.Passed && status != checks.Unsupported:
+	case status != checks.Passed && status != checks.Unsupported || s.State == wire.Degraded:
 		w.State = "degraded"
 	}
 	if s.Participant.Mode == "" && s.Problem == "" {

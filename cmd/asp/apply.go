@@ -137,6 +137,9 @@ func runApply(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		return err
 	}
 	r.Load = load
+	if fs.NArg() > 0 {
+		r.Origin = apply.Kept
+	}
 	r.DryRun, _ = fs.GetBool("dry-run")
 	if stage, _ := fs.GetBool("stage"); stage {
 		if fs.Changed("publish") {

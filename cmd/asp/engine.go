@@ -32,12 +32,18 @@ func (e *env) open(ctx context.Context, fs *pflag.FlagSet, step func(string)) (*
 	if err := eng.ConfigProblem(); err != nil {
 		e.ui.notef("note: going on without the configuration: %v", err)
 	}
-	return eng, func() {
+	end := func() {
 		if err := eng.Close(); err != nil {
 			e.ui.notef("note: %v", err)
 		}
 		h.Close()
-	}, nil
+	}
+	stop, err := e.enlist(ctx, fs.Name(), eng)
+	if err != nil {
+		end()
+		return nil, nil, err
+	}
+	return eng, func() { stop(); end() }, nil
 }
 
 func (e *env) engineOptions(dir string, h *home.Home, step func(string), lenient bool) apply.Options {

@@ -82,6 +82,13 @@ func runStatus(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		}
 	}
 	fmt.Fprintf(e.stdout, "gate       %s\n", gate)
+	for i, l := range serverLines(s.Result.Servers) {
+		head := "providers "
+		if i > 0 {
+			head = "          "
+		}
+		fmt.Fprintf(e.stdout, "%s %s\n", head, l)
+	}
 	if w.StaleReason != "" {
 		fmt.Fprintf(e.stdout, "%s  %s\n", e.ui.paint(e.ui.outColor, "33", "attention"), w.StaleReason)
 	}
@@ -245,6 +252,7 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 	if p := eng.Policy().Problem; p != "" {
 		d.Problems = append(d.Problems, p)
 	}
+	d.Problems = append(d.Problems, serverProblems(s.Result.Servers)...)
 	if len(s.Open) > 0 && len(s.Attention) == 0 {
 		d.Problems = append(d.Problems, "a transaction is open in "+strings.Join(firstN(s.Open, 3), ", ")+": it runs now, or run `asp recover`")
 	}
