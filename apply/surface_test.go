@@ -43,7 +43,7 @@ func TestStatusShowsProviders(t *testing.T) {
 		}, "quarantined", "quarantined", "required", false, "degraded", true},
 		{"incompatible", wire.Gated, func(s *provider.Standing) { *s = running(*s); s.State = wire.Incompatible }, "incompatible", "incompatible", "required", false, "degraded", true},
 		{"crashed", wire.Gated, func(s *provider.Standing) { *s = running(*s); s.State, s.Failure = wire.Crashed, "crashed" }, "degraded", "enrolled", "required", false, "degraded", true},
-		{"no manifest that can be read", wire.Gated, func(s *provider.Standing) { s.Problem = "not JSON"; s.Participant.Families = nil }, "unavailable", "error", "advisory", false, "degraded", false},
+		{"no manifest that can be read", wire.Gated, func(s *provider.Standing) { s.Problem = "not JSON"; s.Participant.Families = nil }, "unavailable", "error", "optional", false, "degraded", false},
 		{"another version", wire.Gated, func(s *provider.Standing) { s.Participant.Version = "2" }, "installed", "enrolled", "required", false, "ready", false},
 	} {
 		t.Run(x.name, func(t *testing.T) {

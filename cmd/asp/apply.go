@@ -258,7 +258,13 @@ func (e *env) checksText(rs []checks.Result, v *wire.Verdict) {
 		if r.Status == checks.Cancelled || r.Runs == 0 {
 			how = "not run"
 		}
-		if v != nil && !slices.Contains(v.Coverage.Required, r.Name) {
+		switch {
+		case r.Provider != nil && how != "not run":
+			how = "by callbacks, " + r.Isolation.String()
+			if r.Cache == "verdict" {
+				how = "remembered, " + r.Isolation.String()
+			}
+		case r.Provider == nil && v != nil && !slices.Contains(v.Coverage.Required, r.Name):
 			how += ", optional"
 		}
 		word := e.ui.paint(e.ui.outColor, "32", r.Status.String())
@@ -274,6 +280,18 @@ func (e *env) checksText(rs []checks.Result, v *wire.Verdict) {
 				for _, l := range strings.Split(clean(out), "\n") {
 					fmt.Fprintf(e.stdout, "           | %s\n", l)
 				}
+			}
+			const show = 20
+			for i, g := range r.Diagnostics {
+				if i == show {
+					fmt.Fprintf(e.stdout, "           | and %d more\n", len(r.Diagnostics)-show)
+					break
+				}
+				at := clean(g.Location.Path)
+				if g.Location.Range != nil {
+					at += fmt.Sprintf(":%d", g.Location.Range.Start.Line+1)
+				}
+				fmt.Fprintf(e.stdout, "           | %s: %s: %s\n", at, clean(g.Code), clean(g.Message))
 			}
 		}
 	}
