@@ -11,6 +11,7 @@
 //	  receipts/, receipts.*             receipts, their chain's head (receipt)
 //	  results/                          index of stored results by proposal (receipt)
 //	  proposals/, staged/               kept plans, staged snapshots
+//	  quarantine.json                   providers that failed too often (seam/provider)
 //	  packs/, statcache                 blobs, stat cache (snapshot)
 //	scratch/                            throw-away trees
 //

@@ -228,8 +228,8 @@ func (q *request) readBlob(ctx context.Context, params canon.Value) (any, *wire.
 		if err != nil {
 			return nil, unavailable
 		}
-		n := encode(b, content)
-		if size += int64(len(n.Bytes)) * 4 / 3; size > q.line-q.line/8 {
+		n, cost := encode(b, content)
+		if size += cost + 150; size > q.line-q.line/8 {
 			return nil, wire.NewError(wire.CodeScopeDenied, wire.FailPolicy, "more than fits a message; ask for fewer blobs at once", "")
 		}
 		out.Blobs = append(out.Blobs, n)
@@ -251,9 +251,9 @@ func (q *request) record(b wire.BlobRef, n int) bool {
 	return true
 }
 
-// encode takes text as text, unless escaping would make more of it than base64
-// does.
-func encode(id wire.BlobRef, content []byte) wire.NamedBlob {
+// encode takes text as text, unless escaping would make twice as much of it. cost
+// is what it takes in a message.
+func encode(id wire.BlobRef, content []byte) (n wire.NamedBlob, cost int64) {
 	escaped := 0
 	for _, c := range content {
 		switch {
@@ -263,10 +263,11 @@ func encode(id wire.BlobRef, content []byte) wire.NamedBlob {
 			escaped += 5
 		}
 	}
-	if escaped <= len(content)/3 && utf8.Valid(content) {
-		return wire.NamedBlob{ID: id, Encoding: wire.UTF8, Bytes: string(content)}
+	if escaped <= len(content) && utf8.Valid(content) {
+		return wire.NamedBlob{ID: id, Encoding: wire.UTF8, Bytes: string(content)}, int64(len(content) + escaped)
 	}
-	return wire.NamedBlob{ID: id, Encoding: wire.Base64, Bytes: base64.StdEncoding.EncodeToString(content)}
+	text := base64.StdEncoding.EncodeToString(content)
+	return wire.NamedBlob{ID: id, Encoding: wire.Base64, Bytes: text}, int64(len(text))
 }
 
 func (q *request) putBlob(params canon.Value) (any, *wire.Error) {
