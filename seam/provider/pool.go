@@ -33,9 +33,11 @@ type Pool struct {
 	line   int64
 	ledger *ledger
 
-	life context.Context // of every process; ends with Close
-	end  context.CancelFunc
-	wg   sync.WaitGroup
+	life   context.Context // of every process; ends with Close
+	end    context.CancelFunc
+	asking context.Context // of every request; ends when Close waits no longer
+	hurry  context.CancelFunc
+	wg     sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
@@ -63,6 +65,7 @@ func New(o Options) *Pool {
 	p := &Pool{o: o, limits: o.Sandbox.Limits.filled(), line: max(o.MessageBytes, rpc.MinMessageBytes),
 		ledger: &ledger{dir: o.State, now: o.Now, mem: quarantineState{Format: 1}}, entries: map[string]*entry{}}
 	p.life, p.end = context.WithCancel(context.Background())
+	p.asking, p.hurry = context.WithCancel(p.life)
 	return p
 }
 
@@ -121,11 +124,13 @@ func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Unlock()
 	if first {
 		polite, cancel := context.WithTimeout(ctx, graceShutdown+graceExit)
+		unhook := context.AfterFunc(polite, p.hurry)
 		var stops sync.WaitGroup
 		for _, e := range all {
 			stops.Go(func() { p.retire(polite, e) })
 		}
 		stops.Wait()
+		unhook()
 		cancel()
 		p.end()
 	}
@@ -133,23 +138,15 @@ func (p *Pool) Close(ctx context.Context) error {
 	return nil
 }
 
-// retire stops the provider of e when its turn comes, or ends its request when ctx
-// does not wait for that.
+// retire stops the provider of e when its turn comes. A request that ctx does not
+// wait for is cancelled.
 func (p *Pool) retire(ctx context.Context, e *entry) {
 	e.mu.Lock()
 	if e.timer != nil {
 		e.timer.Stop()
 	}
-	last := e.last
 	e.mu.Unlock()
-	select {
-	case e.turn <- struct{}{}:
-	case <-ctx.Done():
-		if last != nil {
-			last.proc.sandbox.Kill()
-		}
-		e.turn <- struct{}{} // whoever has it is told so by the connection
-	}
+	e.turn <- struct{}{}
 	if e.session != nil {
 		e.session.shutdown(ctx)
 		e.session = nil
@@ -189,6 +186,7 @@ func (p *Pool) use(ctx context.Context, id string, budget time.Duration, b wire.
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, min(budget, maxWall), errBudget)
 	defer cancel()
+	defer context.AfterFunc(p.asking, cancel)()
 	var ok bool
 	if t.mode, ok = p.enabled(id); !ok {
 		return t, missing("it is not enabled for this repository; asp repo enable %s", id)

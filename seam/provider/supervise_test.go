@@ -331,6 +331,7 @@ func TestShutdown(t *testing.T) {
 			budget := 20 * time.Second
 			if strings.HasPrefix(how, "work=") {
 				budget = 300 * time.Millisecond
+				w.pool.Warm(t.Context(), "fake") // the budget is for the work alone
 			}
 			_ = w.run(t.Context(), "fake", w.subject(), provider.Settings{Comparison: "all"}, budget)
 			if !strings.Contains(how, "deaf") && len(sandboxtest.Processes(t, word)) == 0 {
@@ -360,8 +361,12 @@ func TestCloseUnderARequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	must(t, w.pool.Close(ctx))
-	if res := <-done; res.Status == checks.Passed || res.Status == checks.Failed {
+	if res := <-done; res.Status != checks.Cancelled {
 		t.Errorf("%s: %s", res.Status, res.Detail)
+	}
+	w.open()
+	if s := w.pool.Standing(t.Context(), "fake"); s.Quarantine != nil || s.Failure != "" {
+		t.Errorf("the end of the host was counted: %+v", s)
 	}
 }
 
