@@ -310,6 +310,8 @@ func TestRP02(t *testing.T) {
 	before, err := s.w.mark()
 	ok(t, err)
 	for _, how := range []string{"over-limit", "endless"} {
+		_, err := s.baseline(ctx)
+		ok(t, err)
 		e, err := s.fails(ctx, how, "host/requestEditPlan", s.planParams(how, how, "", ""), wire.FailContract)
 		ok(t, err)
 		if e != nil {

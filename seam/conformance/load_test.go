@@ -47,6 +47,22 @@ func TestHostileCrowd(t *testing.T) {
 	}
 }
 
+// descriptors counts what the descriptors of a process are.
+func descriptors(t *testing.T, pid int) map[string]int {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	ok(t, err)
+	out := map[string]int{}
+	for _, e := range entries {
+		if to, err := os.Readlink(dir + "/" + e.Name()); err == nil {
+			kind, _, _ := strings.Cut(to, "[")
+			out[kind]++
+		}
+	}
+	return out
+}
+
 // memory is the most resident memory that a process had, in KiB.
 func memory(t *testing.T, pid int) int {
 	t.Helper()
@@ -111,6 +127,6 @@ func TestManySessions(t *testing.T) {
 		}
 	}
 	if last := count(); last > first+2 {
-		t.Errorf("%d descriptors after a few launches, %d after many", first, last)
+		t.Errorf("%d descriptors after a few launches, %d after many: %v", first, last, descriptors(t, s.cmd.Process.Pid))
 	}
 }

@@ -52,7 +52,7 @@ var behaviours = []struct {
 type stance struct {
 	name      string
 	authority bool // its pin matches and it is enrolled as gated
-	assured   bool // the assurance that is asked for can be had
+	assured   bool // there is a sandbox
 	set       func(t *trial, p *enrolled, n *demand, su *setup)
 }
 
@@ -74,7 +74,12 @@ var stances = []stance{
 // verdictRule says which decisions the contract permits, and whether the
 // requirement has to stand in degraded.
 func verdictRule(is outcome, st stance, required bool, site wire.CallSite) (permitted []wire.Decision, shown bool) {
-	counts := st.authority && st.assured
+	if !st.assured {
+		// Where there is no sandbox nobody's answer is enough for a gate that asks
+		// for more than advisory, the other provider's neither.
+		return []wire.Decision{wire.Deny, wire.Indeterminate}, true
+	}
+	counts := st.authority
 	fine := is == clean || is == blocking
 	if !required {
 		// It takes nothing away. A finding of an authorized provider may still block:
