@@ -156,6 +156,11 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 // Close releases everything. Safe on a half-opened engine.
 func (e *Engine) Close() error {
 	var errs []error
+	if e.receipts != nil {
+		// What no barrier covered yet is in the page cache, and that is all that was
+		// promised of it; the handles would pile up in a process that lives on.
+		e.receipts.Batch().Drop()
+	}
 	if e.root != nil {
 		errs = append(errs, e.root.Close())
 	}
