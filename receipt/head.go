@@ -11,17 +11,19 @@ import (
 	"github.com/aspengine/asp/internal/home"
 )
 
-const (
-	headFormat = 1
-	nextFile   = "receipts.next"
-)
+const headFormat = 1
 
 // Two heads are written in turn, by the parity of the count. A head is a new
 // file renamed over the one of two entries ago, so a power cut before the
 // barrier can tear one of them at most and never the one that the last barrier
 // covered. Each holds its entry too: a head that survived without its receipt
 // can restore it.
-var headFiles = [2]string{"receipts.head.a", "receipts.head.b"}
+//
+// A lane of receipts has heads of its own; see lane.
+func (l lane) headFiles() [2]string { return [2]string{string(l) + ".head.a", string(l) + ".head.b"} }
+
+// nextFile holds an entry that is not known to be durable yet.
+func (l lane) nextFile() string { return string(l) + ".next" }
 
 // head is the newest entry and the sums over the chain up to it.
 type head struct {
@@ -262,7 +264,7 @@ func (s *Store) glance() (*heads, error) {
 
 func (s *Store) headsBy(parse func([]byte) (*head, error)) (*heads, error) {
 	hs := &heads{}
-	for i, name := range headFiles {
+	for i, name := range s.lane.headFiles() {
 		b, err := home.ReadFile(s.dir, name, 2*MaxStored)
 		if err == nil {
 			hs.slot[i], err = parse(b)
@@ -277,7 +279,7 @@ func (s *Store) headsBy(parse func([]byte) (*head, error)) (*heads, error) {
 	return hs, nil
 }
 
-func (s *Store) writeHead(h *head) error { return s.writeHeadTo(h, headFiles[h.count&1]) }
+func (s *Store) writeHead(h *head) error { return s.writeHeadTo(h, s.lane.headFiles()[h.count&1]) }
 
 func (s *Store) writeHeadTo(h *head, name string) error {
 	h.boot = s.boot

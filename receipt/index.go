@@ -70,8 +70,11 @@ func (s *Store) lookup(provider, proposalID string, out *Outcomes) (bool, error)
 		if f.id == "" {
 			continue
 		}
-		st, err := s.Get(f.id)
-		if errors.Is(err, ErrNoReceipt) || errors.Is(err, errDamaged) {
+		if !isID(f.id) {
+			return false, s.dropIndex(indexName(provider, proposalID))
+		}
+		st, err := s.read(f.id + ".json")
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDamaged) {
 			return false, s.dropIndex(indexName(provider, proposalID))
 		}
 		if err != nil {
@@ -124,7 +127,7 @@ func (s *Store) dropIndex(name string) error {
 // index notes a success; it tells whether that made a new file. The first
 // entry of each outcome stays: a repeated request gets the first answer.
 func (s *Store) index(st *Stored) (created bool, err error) {
-	if st.Outcome != Applied && st.Outcome != Staged || st.Receipt.ProposalID == "" {
+	if s.results == nil || st.Outcome != Applied && st.Outcome != Staged || st.Receipt.ProposalID == "" {
 		return false, nil
 	}
 	name := indexName(st.Provider(), st.Receipt.ProposalID)
@@ -150,7 +153,7 @@ func (s *Store) index(st *Stored) (created bool, err error) {
 
 // unindex forgets a pruned success; it tells whether a file went away.
 func (s *Store) unindex(st *Stored) (removed bool, err error) {
-	if st.Outcome != Applied && st.Outcome != Staged || st.Receipt.ProposalID == "" {
+	if s.results == nil || st.Outcome != Applied && st.Outcome != Staged || st.Receipt.ProposalID == "" {
 		return false, nil
 	}
 	name := indexName(st.Provider(), st.Receipt.ProposalID)
@@ -181,6 +184,9 @@ func (s *Store) unindex(st *Stored) (removed bool, err error) {
 
 // indexed counts the files of the index.
 func (s *Store) indexed() (int64, error) {
+	if s.results == nil {
+		return 0, nil // a lane without an index
+	}
 	es, err := s.results.List()
 	if err != nil {
 		return 0, err

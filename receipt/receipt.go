@@ -14,6 +14,9 @@
 //	receipts.next               an entry that is not known to be durable yet
 //	results/<key>.json          index by proposal: a cache, rebuilt at need
 //
+// and the same, without an index, as receipts.answers and receipts.status: three
+// chains, so that what is asked often does not push out what was applied.
+//
 // Nothing is durable before Store.Sync (or a barrier on the batch given to
 // Open). A power cut before it loses unsynced entries and nothing else: the
 // other head still stands. A killed process loses nothing that it wrote: the

@@ -16,12 +16,16 @@ import (
 // when it finds a transaction open. Append, Lookup and Verify do the same by
 // themselves when they see an unsettled entry or another boot of the machine.
 //
-// A missing receipt is put back from the head's copy only then: in a settled
-// store a missing receipt was removed, and stays a finding of Verify.
+// A missing receipt is put back from the head's copy only after the machine
+// started anew. A kill cannot lose it, because its name is made before the head:
+// so a receipt that is missing under the same boot was removed, and stays a
+// finding of Verify.
 func (s *Store) Recover(ctx context.Context) error {
-	err := s.locked(ctx, func() error {
-		_, err := s.repair(true)
-		return err
+	err := s.each(func(x *Store) error {
+		return x.locked(ctx, func() error {
+			_, err := x.repair(true)
+			return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("recover receipts: %w", err)
@@ -49,7 +53,7 @@ func (s *Store) current() (*head, error) {
 // crashed tells whether an entry waits for its barrier (or its writer died), and
 // whether the machine started anew since the newest head was written.
 func (s *Store) crashed(hs *heads) (unsettled, cut bool, err error) {
-	_, err = s.dir.Lstat(nextFile)
+	_, err = s.dir.Lstat(s.lane.nextFile())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, false, err
 	}
@@ -59,7 +63,8 @@ func (s *Store) crashed(hs *heads) (unsettled, cut bool, err error) {
 
 // repair brings heads and files together:
 //
-//  1. every head that is whole has its receipt: put back if missing or torn;
+//  1. after a power cut, every head that is whole has its receipt: put back if
+//     missing or torn;
 //  2. no head, but receipts: the chain goes on from its newest end, and the
 //     head remembers the break for Verify;
 //  3. an entry that follows the head is finished: receipts.next, and after a
@@ -72,7 +77,7 @@ func (s *Store) repair(deep bool) (*head, error) {
 		return nil, err
 	}
 	for _, h := range hs.slot {
-		if h != nil {
+		if h != nil && h.boot != s.boot {
 			if err := s.restore(h.entry); err != nil {
 				return nil, err
 			}
@@ -104,7 +109,7 @@ func (s *Store) repair(deep bool) (*head, error) {
 		return nil, s.dropEmptyHeads()
 	}
 	if torn && h == before {
-		return h, s.writeHeadTo(h, headFiles[1-h.count&1])
+		return h, s.writeHeadTo(h, s.lane.headFiles()[1-h.count&1])
 	}
 	return h, nil
 }
@@ -112,7 +117,7 @@ func (s *Store) repair(deep bool) (*head, error) {
 // dropEmptyHeads removes what a cut left of the head of a first entry that is
 // gone altogether.
 func (s *Store) dropEmptyHeads() error {
-	for _, name := range headFiles {
+	for _, name := range s.lane.headFiles() {
 		st, err := s.dir.Lstat(name)
 		if err == nil && st.Kind == vfs.KindFile && st.Size == 0 {
 			err = s.dir.Unlink(name)
@@ -127,7 +132,7 @@ func (s *Store) dropEmptyHeads() error {
 // first tells that the very first entry was cut off before its head: nothing
 // but receipts.next and, maybe, the one receipt is there.
 func (s *Store) first() (bool, error) {
-	if _, err := s.dir.Lstat(nextFile); err != nil {
+	if _, err := s.dir.Lstat(s.lane.nextFile()); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
@@ -139,7 +144,7 @@ func (s *Store) first() (bool, error) {
 
 // finish completes the entry that receipts.next holds.
 func (s *Store) finish(h *head) (*head, error) {
-	b, err := home.ReadFile(s.dir, nextFile, MaxStored)
+	b, err := home.ReadFile(s.dir, s.lane.nextFile(), MaxStored)
 	if errors.Is(err, fs.ErrNotExist) {
 		return h, nil
 	}
@@ -152,7 +157,7 @@ func (s *Store) finish(h *head) (*head, error) {
 		return h, nil
 	}
 	if err != nil || st.Previous != h.digest() {
-		return h, s.dir.Unlink(nextFile)
+		return h, s.dir.Unlink(s.lane.nextFile())
 	}
 	if err := s.restore(st); err != nil {
 		return nil, err

@@ -18,7 +18,9 @@ import (
 	"github.com/aspengine/asp/internal/vfs"
 )
 
-// Retention bounds what is kept. Zero members stand for the defaults.
+// Retention bounds what is kept: of attempts to apply, and once more as much of
+// evaluations and other answers; of statuses a small part. Zero members stand for
+// the defaults.
 type Retention struct {
 	Count int64 // receipts
 	Bytes int64 // of stored entries
@@ -46,6 +48,9 @@ type Options struct {
 // Store keeps the receipts of one workspace. Safe for concurrent use, also by
 // other processes on the same directory.
 type Store struct {
+	lane      lane
+	open      sync.Mutex
+	others    map[lane]*Store // under open; of the first lane: the others, once used
 	mu        sync.Mutex
 	state     *home.State
 	dir       vfs.Dir // of state, not ours to close
@@ -69,7 +74,7 @@ func Open(st *home.State, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{state: st, dir: st.Dir(), receipts: receipts, results: results, batch: o.Batch, retention: o.Retention, boot: o.Boot, now: o.Now}
+	s := &Store{lane: laneApply, state: st, dir: st.Dir(), receipts: receipts, results: results, batch: o.Batch, retention: o.Retention, boot: o.Boot, now: o.Now}
 	if s.batch == nil {
 		s.batch = new(home.Batch)
 	}
@@ -104,23 +109,26 @@ func (s *Store) locked(ctx context.Context, f func() error) (err error) {
 	return f()
 }
 
-// Append keeps an entry as the newest of the chain. After it returns the entry
+// Append keeps an entry as the newest of its chain. After it returns the entry
 // survives the end of this process; it survives a power cut after the next
 // Sync. On an error nothing was appended, or, after a failed clean-up, the
 // entry may appear.
 func (s *Store) Append(ctx context.Context, e Entry) (*Stored, error) {
 	var out *Stored
-	err := s.locked(ctx, func() (err error) {
-		if err := s.state.Owe(s.batch); err != nil {
+	x, err := s.of(laneOf(e.Receipt.Kind))
+	if err == nil {
+		err = x.locked(ctx, func() (err error) {
+			if err := x.state.Owe(x.batch); err != nil {
+				return err
+			}
+			h, err := x.current()
+			if err != nil {
+				return err
+			}
+			out, err = x.append(h, e)
 			return err
-		}
-		h, err := s.current()
-		if err != nil {
-			return err
-		}
-		out, err = s.append(h, e)
-		return err
-	})
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("append receipt %.100q: %w", e.Receipt.ReceiptID, err)
 	}
@@ -138,7 +146,7 @@ func (s *Store) append(h *head, e Entry) (*Stored, error) {
 	if _, err := s.receipts.Lstat(fileName(st)); err == nil {
 		return nil, fmt.Errorf("%w: receipt ids are never used twice", fs.ErrExist)
 	}
-	if err := s.batch.WriteFile(s.dir, nextFile, st.raw); err != nil {
+	if err := s.batch.WriteFile(s.dir, s.lane.nextFile(), st.raw); err != nil {
 		return nil, err
 	}
 	if err := s.place(st); err != nil {
@@ -156,7 +164,7 @@ func fileName(st *Stored) string { return st.Receipt.ReceiptID + ".json" }
 // place gives receipts.next its final name. A link and not a rename, because
 // the fixed name has to stay until the head is written and durable.
 func (s *Store) place(st *Stored) error {
-	err := s.dir.Link(nextFile, s.receipts, fileName(st))
+	err := s.dir.Link(s.lane.nextFile(), s.receipts, fileName(st))
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EMLINK) {
 		return s.batch.CreateFile(s.receipts, fileName(st), st.raw) // a file system without links
 	}
@@ -170,7 +178,7 @@ func (s *Store) unplace(st *Stored) error {
 	for _, f := range []struct {
 		dir  vfs.Dir
 		name string
-	}{{s.receipts, fileName(st)}, {s.dir, nextFile}} {
+	}{{s.receipts, fileName(st)}, {s.dir, s.lane.nextFile()}} {
 		if err := f.dir.Unlink(f.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -207,14 +215,14 @@ func (s *Store) settleLater(st *Stored) {
 	s.settling = st.Digest
 	s.batch.After(func() error {
 		return s.locked(context.Background(), func() error {
-			b, err := home.ReadFile(s.dir, nextFile, MaxStored)
+			b, err := home.ReadFile(s.dir, s.lane.nextFile(), MaxStored)
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
 			if err != nil || string(b) != string(st.raw) {
 				return err // a later entry's, not ours to remove
 			}
-			return s.dir.Unlink(nextFile)
+			return s.dir.Unlink(s.lane.nextFile())
 		})
 	})
 }
@@ -235,14 +243,20 @@ func (s *Store) Get(id string) (*Stored, error) {
 	if !isID(id) {
 		return nil, fmt.Errorf("read receipt %.100q: %w", id, ErrNoReceipt)
 	}
-	st, err := s.read(id + ".json")
-	if errors.Is(err, fs.ErrNotExist) {
-		err = ErrNoReceipt
-	}
+	all, err := s.lanes()
 	if err != nil {
 		return nil, fmt.Errorf("read receipt %s: %w", id, err)
 	}
-	return st, nil
+	for _, x := range all {
+		st, err := x.read(id + ".json")
+		if err == nil {
+			return st, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("read receipt %s: %w", id, err)
+		}
+	}
+	return nil, fmt.Errorf("read receipt %s: %w", id, ErrNoReceipt)
 }
 
 func (s *Store) read(name string) (*Stored, error) {
@@ -274,22 +288,26 @@ type Summary struct {
 // List returns the kept receipts, oldest first by their ids. Files that are no
 // receipts are left out; Verify reports them.
 func (s *Store) List(ctx context.Context) ([]Summary, error) {
-	names, err := s.names()
+	out := []Summary{}
+	err := s.each(func(x *Store) error {
+		names, err := x.names()
+		for _, n := range names {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			st, err := x.read(n)
+			if err != nil {
+				continue
+			}
+			r := st.Receipt
+			out = append(out, Summary{r.ReceiptID, r.IssuedAt, string(r.Kind), r.ProposalID, st.Outcome})
+		}
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list receipts: %w", err)
 	}
-	out := []Summary{}
-	for _, n := range names {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("list receipts: %w", err)
-		}
-		st, err := s.read(n)
-		if err != nil {
-			continue
-		}
-		r := st.Receipt
-		out = append(out, Summary{r.ReceiptID, r.IssuedAt, string(r.Kind), r.ProposalID, st.Outcome})
-	}
+	slices.SortFunc(out, func(a, b Summary) int { return strings.Compare(a.ReceiptID, b.ReceiptID) })
 	return out, nil
 }
 

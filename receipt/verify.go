@@ -36,44 +36,54 @@ type link struct {
 	seen                 bool
 }
 
-// Verify reads every receipt and follows the chain from its head to its first
+// Verify reads every receipt and follows each chain from its head to its first
 // entry, or to the checkpoint that retention left. An error means that it could
 // not tell.
 func (s *Store) Verify(ctx context.Context) (Report, error) {
 	r := Report{Problems: []string{}}
-	err := s.locked(ctx, func() error {
-		hs, err := s.readHeads()
-		if errors.Is(err, errNewer) {
-			r.add("%v", err)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		// What a crash left is repaired first; in a settled store nothing is
-		// touched, so that everything out of order shows.
-		unsettled, cut, err := s.crashed(hs)
-		if err == nil && (unsettled || cut) {
-			if _, err = s.repair(cut || hs.lame()); err == nil {
-				hs, err = s.readHeads()
-			}
-		}
-		if err != nil {
-			return err
-		}
-		links, err := s.readLinks(ctx, &r)
-		if err != nil {
-			return err
-		}
-		checkHeads(hs, &r)
-		follow(hs.newest(), links, &r)
-		return nil
+	err := s.each(func(x *Store) error {
+		return x.locked(ctx, func() error { return x.verify(ctx, &r) })
 	})
 	if err != nil {
 		return Report{}, fmt.Errorf("verify receipts: %w", err)
 	}
 	r.OK = len(r.Problems) == 0
 	return r, nil
+}
+
+// verify adds what is wrong with one chain. At most maxProblems are kept of all.
+func (s *Store) verify(ctx context.Context, all *Report) error {
+	r := &Report{}
+	hs, err := s.readHeads()
+	if errors.Is(err, errNewer) {
+		all.add("%v", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// What a crash left is repaired first; in a settled store nothing is
+	// touched, so that everything out of order shows.
+	unsettled, cut, err := s.crashed(hs)
+	if err == nil && (unsettled || cut) {
+		if _, err = s.repair(cut || hs.lame()); err == nil {
+			hs, err = s.readHeads()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	links, err := s.readLinks(ctx, r)
+	if err != nil {
+		return err
+	}
+	s.checkHeads(hs, r)
+	follow(hs.newest(), links, r)
+	all.Checked += r.Checked
+	for _, p := range r.Problems {
+		all.add("%s", p)
+	}
+	return nil
 }
 
 // readLinks reads all files, reporting those that are no receipts.
@@ -116,7 +126,8 @@ func (s *Store) readLinks(ctx context.Context, r *Report) ([]*link, error) {
 }
 
 // checkHeads reports damage to the heads themselves.
-func checkHeads(hs *heads, r *Report) {
+func (s *Store) checkHeads(hs *heads, r *Report) {
+	headFiles := s.lane.headFiles()
 	h := hs.newest()
 	if h == nil {
 		for i, err := range hs.problem {
