@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/checks/policy"
@@ -103,6 +104,19 @@ func (e *Engine) localOverride() *wire.LocalOverride {
 		p := ".asp/local.json"
 		lo.Present, lo.Path = true, &p
 		lo.Detail = "advisory only"
+		if d, err := e.root.OpenDir(".asp"); err == nil {
+			b, err := home.ReadFile(d, "local.json", policy.MaxFile)
+			if err == nil {
+				forbidden, problem := policy.ReadLocal(b)
+				if len(forbidden) > 0 {
+					lo.Detail += "; it must not hold " + strings.Join(forbidden, ", ") + ", which has no effect"
+				}
+				if problem != "" {
+					lo.Detail += "; it cannot be read: " + problem
+				}
+			}
+			d.Close()
+		}
 	}
 	return lo
 }

@@ -52,6 +52,7 @@ type command struct {
 func commands() []*command {
 	return []*command{
 		applyCommand(), planCommand(), publishCommand(), undoCommand(),
+		policyCommand(),
 		statusCommand(), doctorCommand(), recoverCommand(), receiptsCommand(),
 		hostCommand(), serverCommand(), repoCommand(),
 		conformanceCommand(), schemaCommand(),
