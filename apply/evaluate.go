@@ -316,7 +316,11 @@ func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, e
 	if err := wire.Decode(out.Stored, new(wire.Verdict)); err != nil {
 		return nil, fmt.Errorf("make verdict: %w", err)
 	}
-	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Notes: validAll(out.Notes)})
+	judged, note := e.judged(v.pol, j.question, v.q.Changeset)
+	if note != "" {
+		out.Notes = append(out.Notes, note)
+	}
+	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Notes: validAll(out.Notes), Judged: judged, Decision: d.Decision})
 	if err != nil {
 		return nil, err
 	}
@@ -331,8 +335,10 @@ func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, e
 
 // evaluationRecord is what stands beside the receipt of an evaluation.
 type evaluationRecord struct {
-	Checks []CheckRecord `json:"checks,omitempty"`
-	Notes  []string      `json:"notes,omitempty"`
+	Checks   []CheckRecord `json:"checks,omitempty"`
+	Notes    []string      `json:"notes,omitempty"`
+	Judged   *JudgedRecord `json:"judged,omitempty"`
+	Decision wire.Decision `json:"decision"`
 }
 
 // evidenceOf says in one sentence each what the runs of checks established;

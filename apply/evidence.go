@@ -22,6 +22,7 @@ type Evidence struct {
 	Ref         string          `json:"ref,omitempty"`
 	Commit      string          `json:"commit,omitempty"`
 	Undoes      string          `json:"undoes,omitempty"` // receipt id
+	Judged      *JudgedRecord   `json:"judged,omitempty"`
 	// Added by the receipt store.
 	PlanProvider string `json:"planProvider,omitempty"`
 	PlanDigest   string `json:"planDigest,omitempty"`
@@ -100,6 +101,14 @@ func (t *tx) evidence(out receipt.Outcome) (canon.Value, error) {
 		}
 	}
 	ev.Checks = checkRecords(t.report.Results)
+	if t.judged != nil {
+		// Where the paths are recorded, they are the changeset.
+		j := *t.judged
+		if len(ev.Paths) > 0 && t.changeset.Baseline == t.baseline {
+			j.Changeset = canon.Value{}
+		}
+		ev.Judged = &j
+	}
 	for _, it := range t.answer.Refusals {
 		ev.Refusals = append(ev.Refusals, RefusalRecord{string(it.Code), valid(it.Path), int64(it.Op), valid(it.Detail)})
 	}

@@ -63,6 +63,7 @@ type judgement struct {
 	notes    []string
 
 	report   checks.Report
+	question policy.Question // what decision rests on
 	decision *policy.Decision
 }
 
@@ -210,9 +211,10 @@ func (j *judgement) run(ctx context.Context) error {
 }
 
 func (j *judgement) decide() {
-	d := policy.Decide(j.pol, policy.Question{
+	j.question = policy.Question{
 		CallSite: j.callSite, Named: j.named, Results: j.report.Results, Apply: j.applying, Blocking: j.blocking, BasePolicyDigest: j.basePolicy,
-	})
+	}
+	d := policy.Decide(j.pol, j.question)
 	j.decision = &d
 }
 

@@ -142,6 +142,7 @@ type tx struct {
 	forecast  commit.Facts
 	report    checks.Report
 	decision  *policy.Decision
+	judged    *JudgedRecord
 	verdict   *wire.Verdict
 	facts     *commit.Facts
 	packed    bool

@@ -40,11 +40,13 @@ func (e *Engine) Undo(ctx context.Context, receiptID string, r Request) (*Answer
 	if err != nil {
 		return refuse(refusal.New(refusal.UnknownProposal, "", -1, "no receipt %q is kept for this workspace; `asp receipts list` shows them", cut(receiptID)))
 	}
-	ev, err := readEvidence(st)
-	if err != nil {
-		return nil, err
+	var ev Evidence
+	if st.Outcome == receipt.Applied { // what stands beside other receipts has other forms
+		if ev, err = readEvidence(st); err != nil {
+			return nil, err
+		}
 	}
-	if st.Outcome != receipt.Applied || len(ev.Paths) == 0 {
+	if len(ev.Paths) == 0 {
 		return refuse(refusal.New(refusal.UnsupportedOperation, "", -1, "receipt %s (%s) changed no file, so there is nothing to take back", receiptID, st.Outcome))
 	}
 	u := &undo{e: e, id: receiptID, ev: ev}

@@ -163,16 +163,22 @@ func (e *env) printRecovery(r apply.Recovery, asJSON bool) error {
 func receiptsCommand() *command {
 	return &command{
 		name: "receipts", short: "list, show and verify receipts", hasJSON: true,
-		args: "[--repo D] (list | show ID | verify)",
+		args: "[--repo D] (list | show ID | verify [--replay ID])",
 		long: `
 Every attempt leaves a receipt, refusals and rollbacks too. Each names the digest of
 its predecessor, and the head of the chain is kept apart, so that a change or a
-removal is found.
+removal is found. --replay derives one receipt again without running anything: the
+after-state from kept content, the digests of changeset and policy, and the decision
+from what it rested on; and says what no longer can be derived.
 
 examples:
   asp receipts list
   asp receipts show rcpt-20261129T120000000000Z-0123456789abcdef
-  asp receipts verify`,
+  asp receipts verify
+  asp receipts verify --replay rcpt-20261129T120000000000Z-0123456789abcdef`,
+		flags: func(fs *pflag.FlagSet) {
+			fs.String("replay", "", "with verify: derive the claims of receipt `ID` again from what is kept")
+		},
 		run: runReceipts,
 	}
 }
@@ -199,6 +205,9 @@ func runReceipts(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		fmt.Fprintf(e.stdout, "%s\n", st.Value().Bytes())
 		return nil
 	case "verify":
+		if id, _ := fs.GetString("replay"); id != "" {
+			return e.replayReceipt(ctx, eng, id, asJSON)
+		}
 		return e.verifyReceipts(ctx, eng, asJSON)
 	}
 	list, err := eng.Receipts().List(ctx)
@@ -215,6 +224,33 @@ func runReceipts(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	}
 	for _, s := range list {
 		fmt.Fprintf(e.stdout, "%s  %s  %-11s %s\n", s.ReceiptID, s.IssuedAt, s.Outcome, clean(s.ProposalID))
+	}
+	return nil
+}
+
+func (e *env) replayReceipt(ctx context.Context, eng *apply.Engine, id string, asJSON bool) error {
+	r, err := eng.Replay(ctx, id)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		b, err := canon.Marshal(r)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(e.stdout, "%s\n", b)
+	} else {
+		for _, x := range []struct {
+			word string
+			list []string
+		}{{"same", r.Confirmed}, {"differs", r.Differs}, {"gone", r.Gone}} {
+			for _, s := range x.list {
+				fmt.Fprintf(e.stdout, "%-8s %s\n", x.word, clean(s))
+			}
+		}
+	}
+	if !r.OK {
+		return exitStatus(exitRefused)
 	}
 	return nil
 }
