@@ -12,7 +12,7 @@ import (
 func TestChangesLeadToTheNewContent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string) string {
-			return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a\n", "b\n", "c\r\n", "\n", "x"}), 0, 8).Draw(t, name), "")
+			return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a\n", "b\n", "c\r\n", "c\n", "ü\n", "ä\n", "a😀b\n", "a😁b\n", "\n", "x"}), 0, 8).Draw(t, name), "")
 		}
 		old, new := draw("old"), draw("new")
 		out, at := "", 0

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/aspengine/asp/provider"
 )
@@ -230,32 +231,25 @@ func (m *module) plan(r *provider.EditRequest) (*provider.Plan, error) {
 	return p, nil
 }
 
-// change is one run of lines.
+// change is one place and what comes there.
 type change struct {
 	start, end int
 	with       string
 }
 
-// changes lists the differing runs of lines. Where both sides have as many lines,
-// as after a rename, they are compared line by line; otherwise what the two ends
-// share is left, and the middle is one run.
+// changes lists what differs. Where both sides have as many lines, as after a
+// rename, they are compared line by line; otherwise what the two ends share is
+// left, and the middle is one run of lines.
 func changes(old, new []byte) []change {
 	a, b := bytes.SplitAfter(old, []byte("\n")), bytes.SplitAfter(new, []byte("\n"))
 	var out []change
 	if len(a) == len(b) {
 		at := 0
-		for i := 0; i < len(a); {
-			start, with := at, ""
-			for ; i < len(a) && !bytes.Equal(a[i], b[i]); i++ {
-				at += len(a[i])
-				with += string(b[i])
-			}
-			if start != at || with != "" {
-				out = append(out, change{start, at, with})
-				continue
+		for i := range a {
+			if !bytes.Equal(a[i], b[i]) {
+				out = append(out, narrow(at, a[i], b[i]))
 			}
 			at += len(a[i])
-			i++
 		}
 		return out
 	}
@@ -276,6 +270,32 @@ func changes(old, new []byte) []change {
 	}
 	start := size(a[:head])
 	return []change{{start, start + size(a[head:len(a)-tail]), string(bytes.Join(b[head:len(b)-tail], nil))}}
+}
+
+// narrow leaves out what an old and a new line share at both ends, at places where
+// an edit may begin and end.
+func narrow(at int, old, new []byte) change {
+	n := min(len(old), len(new))
+	head := 0
+	for head < n && old[head] == new[head] {
+		head++
+	}
+	for head > 0 && (!edge(old, head) || !edge(new, head)) {
+		head--
+	}
+	tail := 0
+	for tail < n-head && old[len(old)-1-tail] == new[len(new)-1-tail] {
+		tail++
+	}
+	for tail > 0 && (!edge(old, len(old)-tail) || !edge(new, len(new)-tail)) {
+		tail--
+	}
+	return change{at + head, at + len(old) - tail, string(new[head : len(new)-tail])}
+}
+
+// edge tells whether i is no place inside a character or a CRLF.
+func edge(b []byte, i int) bool {
+	return i == len(b) || utf8.RuneStart(b[i]) && !(i > 0 && b[i-1] == '\r' && b[i] == '\n')
 }
 
 // spot is how gopls prints a place: file:line:column-column, or with a line at the
