@@ -118,8 +118,8 @@ func TestBoundsAndSettings(t *testing.T) {
 			t.Errorf("%s: %v", s, e)
 		}
 	}
-	deep := h.Changeset(map[string]string{"a.json": strings.Repeat("[", 1<<20), "b.toml": "a = " + strings.Repeat("[", 1<<20),
-		"c.yaml": strings.Repeat("[", 1<<16), "d.xml": strings.Repeat("<a>", 1<<16), "e.go": "package a\nvar a = " + strings.Repeat("(", 1<<20)})
+	deep := h.Changeset(map[string]string{"a.json": strings.Repeat("[", 1<<18), "b.toml": "a = " + strings.Repeat("[", 1<<18),
+		"c.yaml": strings.Repeat("[", 1<<14), "d.xml": strings.Repeat("<a>", 1<<14), "e.go": "package a\nvar a = " + strings.Repeat("(", 1<<18)})
 	if a = h.Check(deep, wire.CompareAll, "changeset", ""); len(a.Diagnostics) < 4 {
 		t.Errorf("%+v", a.Diagnostics)
 	}
