@@ -73,7 +73,7 @@ func newLive(root vfs.Dir, protected []vfs.Stat) (*live, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stat workspace root: %w", err)
 	}
-	l := &live{root: root, mount: st.MntID, protected: protected, dirs: map[string]*dirFact{}, facts: map[snapshot.Path]*Fact{}, buf: make([]byte, 128<<10)}
+	l := &live{root: root, mount: st.MntID, protected: protected, dirs: map[string]*dirFact{}, facts: map[snapshot.Path]*Fact{}}
 	l.dirs["."] = &dirFact{dir: root, path: ".", stat: st, mount: st.MntID}
 	return l, nil
 }
@@ -303,6 +303,9 @@ func (l *live) hash(fh vfs.File, size int64) (d snapshot.Digest, content []byte,
 	}
 	h := sha256.New()
 	h.Write(content)
+	if l.buf == nil {
+		l.buf = make([]byte, 128<<10)
+	}
 	for {
 		n, err := fh.Read(l.buf)
 		h.Write(l.buf[:n])

@@ -28,7 +28,8 @@ import (
 // View is one consistent look at the paths of a workspace: a path asked twice
 // gives the same answer. It implements editplan.Reader. One goroutine at a time.
 type View struct {
-	l         *live
+	l         *live // through live() alone
+	ahead     *ahead
 	root      vfs.Dir
 	protected []vfs.Stat
 }
@@ -46,18 +47,29 @@ func NewView(root vfs.Dir, protected []vfs.Stat) (*View, error) {
 // Close releases the descriptors of the look.
 func (v *View) Close() {
 	if v.l != nil {
+		if v.ahead != nil {
+			v.ahead.end(true)
+			v.ahead = nil
+		}
 		v.l.close()
 		v.l = nil
 	}
 }
 
 // Fact describes what is at p.
-func (v *View) Fact(p snapshot.Path) (*Fact, error) { return v.l.fact(p) }
+func (v *View) Fact(p snapshot.Path) (*Fact, error) {
+	if v.ahead != nil {
+		if f, ok := v.ahead.fact(p); ok {
+			return f, nil
+		}
+	}
+	return v.live().fact(p)
+}
 
 // State implements editplan.Reader. A path that may not be looked at is Absent
 // here; Check refuses it by its own code.
 func (v *View) State(p snapshot.Path) (editplan.State, error) {
-	f, err := v.l.fact(p)
+	f, err := v.Fact(p)
 	if err != nil {
 		return editplan.State{}, err
 	}
@@ -87,14 +99,20 @@ func (f *Fact) State() editplan.State {
 
 // Bytes implements editplan.Reader.
 func (v *View) Bytes(p snapshot.Path) ([]byte, error) {
-	if f := v.l.facts[p]; f != nil && f.content != nil {
+	if v.ahead != nil {
+		if f, ok := v.ahead.fact(p); ok && f.content != nil {
+			return f.content, nil
+		}
+	}
+	l := v.live()
+	if f := l.facts[p]; f != nil && f.content != nil {
 		return f.content, nil // hashed already
 	}
-	b, err := v.l.bytes(p, editplan.MaxTextFile)
+	b, err := l.bytes(p, editplan.MaxTextFile)
 	if err != nil {
 		return nil, err
 	}
-	if f := v.l.facts[p]; f != nil && snapshot.DigestOf(b) != f.Digest {
+	if f := l.facts[p]; f != nil && snapshot.DigestOf(b) != f.Digest {
 		return nil, fmt.Errorf("read %.200q: it changes while it is read; try again when nothing writes to it", p)
 	}
 	return b, nil
@@ -102,7 +120,7 @@ func (v *View) Bytes(p snapshot.Path) ([]byte, error) {
 
 // Open gives the bytes of the file at p for streaming. The caller closes it.
 func (v *View) Open(p snapshot.Path) (vfs.File, error) {
-	d, err := v.l.dirAt(p.Dir())
+	d, err := v.live().dirAt(p.Dir())
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +132,7 @@ func (v *View) Open(p snapshot.Path) (vfs.File, error) {
 
 // Names implements editplan.Reader.
 func (v *View) Names(p snapshot.Path) ([]string, error) {
-	d, err := v.l.dirAt(p.String())
+	d, err := v.live().dirAt(p.String())
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +176,7 @@ type Admission struct {
 }
 
 // Fact is what admission saw at p.
-func (a *Admission) Fact(p snapshot.Path) *Fact { return a.view.l.facts[p] }
+func (a *Admission) Fact(p snapshot.Path) *Fact { return a.view.live().facts[p] }
 
 // Info is what the repository says of p.
 func (a *Admission) Info(p snapshot.Path) snapshot.PathInfo { return a.info[p] }
@@ -172,6 +190,13 @@ func Check(ctx context.Context, v *View, in Input) (*Admission, refusal.List, er
 		out = append(out, it)
 		bad[it.Op] = true
 	}
+	paths := make([]snapshot.Path, 0, len(in.Plan.Ops))
+	for _, op := range in.Plan.Ops {
+		if paths = append(paths, op.Path); !op.To.IsZero() {
+			paths = append(paths, op.To)
+		}
+	}
+	v.Ahead(paths)
 	// 1. Places that no operation may name or lead through.
 	for i, op := range in.Plan.Ops {
 		for _, p := range []snapshot.Path{op.Path, op.To} {
@@ -186,7 +211,7 @@ func Check(ctx context.Context, v *View, in Input) (*Admission, refusal.List, er
 				add(refusal.New(refusal.NeedsAttention, p.String(), i, "an interrupted transaction left this path undecided; end that with `asp recover --keep-mine` or `--keep-theirs`"))
 				continue
 			}
-			f, err := v.l.fact(p)
+			f, err := v.Fact(p)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -209,7 +234,7 @@ func Check(ctx context.Context, v *View, in Input) (*Admission, refusal.List, er
 			if p.IsZero() {
 				continue
 			}
-			if it, no := in.repository(info[p], v.l.facts[p], p, i); no {
+			if it, no := in.repository(info[p], v.live().facts[p], p, i); no {
 				add(it)
 				break
 			}
@@ -297,7 +322,7 @@ func (in Input) repository(i snapshot.PathInfo, f *Fact, p snapshot.Path, op int
 
 // disk looks at what one path's files are like.
 func (v *View) disk(n editplan.Net) (refusal.List, error) {
-	f, err := v.l.fact(n.Path)
+	f, err := v.Fact(n.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +351,7 @@ func (v *View) disk(n editplan.Net) (refusal.List, error) {
 		no(refusal.NotWritable, "carries the immutable or append-only flag; clear it first (chattr -i -a)")
 	}
 	if !n.From.IsZero() {
-		from, err := v.l.fact(n.From)
+		from, err := v.Fact(n.From)
 		if err != nil {
 			return nil, err
 		}
@@ -334,7 +359,7 @@ func (v *View) disk(n editplan.Net) (refusal.List, error) {
 			no(refusal.CrossDevice, "lies on another mount than %q; a rename cannot cross mounts. Use a delete and a create", cut(n.From.String()))
 		}
 	}
-	if err := v.l.writable(n.Path); err != nil {
+	if err := v.live().writable(n.Path); err != nil {
 		if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EPERM) {
 			no(refusal.NotWritable, "names in its directory cannot be changed: %s", errno(err))
 		} else {
@@ -381,7 +406,7 @@ func (v *View) collisions(nets []editplan.Net) (refusal.List, error) {
 func (v *View) folds(p snapshot.Path) (bool, error) {
 	path := p.Dir()
 	for {
-		d, err := v.l.dirAt(path)
+		d, err := v.live().dirAt(path)
 		if err != nil {
 			return false, err
 		}
@@ -440,7 +465,7 @@ func (a *Admission) Recheck(ctx context.Context) (refusal.List, error) {
 		if len(n.Ops) > 0 {
 			op = n.Ops[0]
 		}
-		old := a.view.l.facts[n.Path]
+		old := a.view.live().facts[n.Path]
 		now, err := fresh.l.look(n.Path, false)
 		if err != nil {
 			return nil, err

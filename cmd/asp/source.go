@@ -138,6 +138,8 @@ func blockedOf(f *preconditions.Fact) *refusal.Item {
 // is refused by the code that the transaction would use.
 type patchView struct{ v *apply.View }
 
+func (p patchView) Ahead(paths []snapshot.Path) { p.v.Ahead(paths) }
+
 func (p patchView) Look(path snapshot.Path) (patch.Entry, error) {
 	if c, no := editplan.ProtectedPath(path); no {
 		it := refusal.New(refusal.PathProtected, path.String(), -1, "component %.60q is reserved for the repository or the engine", c)

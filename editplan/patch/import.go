@@ -28,6 +28,12 @@ type View interface {
 	Look(p snapshot.Path) (Entry, error)
 }
 
+// Ahead is a View that likes to know early which names it will be asked for, in
+// about this order.
+type Ahead interface {
+	Ahead(paths []snapshot.Path)
+}
+
 // ImportOptions choose how a patch is read and placed.
 type ImportOptions struct {
 	Parse ParseOptions
@@ -92,10 +98,19 @@ func Import(view View, data []byte, o ImportOptions) (Imported, error) {
 		return Imported{Refused: refusal.List{refusal.New(refusal.BadMessage, "", -1, "patch line %d: %s", pe.Line, pe.Reason)}}, nil
 	}
 	im := &importer{view: view, o: o, nodes: map[string]*node{}, leaving: map[string]bool{}}
+	var paths []snapshot.Path
 	for i := range files {
 		if k := files[i].Kind; k == Delete || k == Rename {
 			im.leaving[files[i].Old] = true
 		}
+		for _, name := range []string{files[i].Old, files[i].New} {
+			if p, err := snapshot.ParsePath(name); err == nil && (len(paths) == 0 || paths[len(paths)-1] != p) {
+				paths = append(paths, p)
+			}
+		}
+	}
+	if a, ok := view.(Ahead); ok {
+		a.Ahead(paths)
 	}
 	for i := range files {
 		if err := im.file(&files[i]); err != nil {
