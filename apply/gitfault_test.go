@@ -14,6 +14,7 @@ import (
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/internal/vfs/faultfs"
@@ -30,12 +31,12 @@ var causes = []error{unix.EIO, unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.EROFS
 func long() bool { return os.Getenv("ASP_CRASH") == "long" }
 
 // stride is how far apart the points of a sweep are: every one in the long form,
-// every n-th otherwise, and a third of those with -short.
+// every n-th otherwise, and a third of those with -short or the race detector.
 func stride(n int) int {
 	switch {
 	case long():
 		return 1
-	case testing.Short():
+	case testing.Short() || need.Race:
 		return 3 * n
 	}
 	return n

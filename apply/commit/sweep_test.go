@@ -13,6 +13,7 @@ import (
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/apply/journal"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/internal/vfs/faultfs"
 	"github.com/aspengine/asp/internal/vfs/memfs"
@@ -271,7 +272,11 @@ var causes = []error{unix.EIO, unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.EROFS
 // operation, the others a selection, and all of them every one in the long form.
 func causeStep(i int) int {
 	switch {
-	case i == 0 || long():
+	case long():
+		return 1
+	case need.Race:
+		return 7
+	case i == 0:
 		return 1
 	case i == 1:
 		return 3
@@ -289,6 +294,8 @@ func seedsOf(m memfs.Mode) int {
 		return 1
 	case long():
 		return 64
+	case need.Race:
+		return 1
 	}
 	return 4
 }

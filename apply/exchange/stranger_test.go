@@ -128,7 +128,7 @@ func TestStrangers(t *testing.T) {
 	for name, act := range strangers {
 		t.Run(name, func(t *testing.T) {
 			kept, refused := 0, 0
-			for n := 1; ; n++ {
+			for n := 1; ; n += raceStep(5) {
 				w, g := occupied(t, s)
 				acted := false
 				ff := faultfs.New(w.fs, func(e faultfs.Event) faultfs.Fault {

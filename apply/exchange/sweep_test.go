@@ -13,6 +13,7 @@ import (
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/apply/exchange"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/internal/vfs/faultfs"
 	"github.com/aspengine/asp/internal/vfs/memfs"
 )
@@ -115,7 +116,11 @@ var causes = []error{unix.EIO, unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.EROFS
 // operation, the others a selection, and all of them every one in the long form.
 func causeStep(i int) int {
 	switch {
-	case i == 0 || long():
+	case long():
+		return 1
+	case need.Race:
+		return 7
+	case i == 0:
 		return 1
 	case i == 1:
 		return 3
@@ -125,6 +130,14 @@ func causeStep(i int) int {
 
 // long asks for every point of a sweep and more power cuts at each.
 func long() bool { return os.Getenv("ASP_CRASH") == "long" }
+
+// raceStep is n where the race detector watches, else 1.
+func raceStep(n int) int {
+	if need.Race && !long() {
+		return n
+	}
+	return 1
+}
 
 // harmless are operations whose failure changes nothing that anybody was
 // promised: closing handles that were only read.
@@ -258,6 +271,8 @@ func seeds(m memfs.Mode) int {
 		return 1
 	case long():
 		return 32
+	case need.Race:
+		return 1
 	}
 	return 4
 }
@@ -278,7 +293,7 @@ func TestPowerCutInRecovery(t *testing.T) {
 		}
 	}
 	for n := first; ; n++ {
-		for m := 1; ; m++ {
+		for m := 1 + n%raceStep(3); ; m += raceStep(3) {
 			w := newWorld(t, s.before)
 			ff := faultfs.New(w.fs, faultfs.AtMutation(n, faultfs.Fault{Death: faultfs.DiesAfter}))
 			_, stored, _ := attempt(t, ff, s, nil)

@@ -1,0 +1,6 @@
+//go:build !race
+
+package need
+
+// Race tells that the race detector watches; see race.go.
+const Race = false
