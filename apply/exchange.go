@@ -26,10 +26,7 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 	if t.r.Index {
 		return t.refuse(ctx, refusal.List{refusal.New(refusal.UnsupportedOperation, "", -1, "--index needs the journal publish mode")})
 	}
-	if err := t.pack(ctx); err != nil {
-		return false, err
-	}
-	if err := t.foresee(ctx); err != nil {
+	if err := t.packAndForesee(ctx); err != nil {
 		return false, err
 	}
 	if len(t.changes) == 0 {

@@ -456,10 +456,7 @@ func (t *tx) journal(ctx context.Context) (bool, error) {
 		defer release()
 		o.Extra = extra
 	}
-	if err := t.pack(ctx); err != nil {
-		return false, err
-	}
-	if err := t.foresee(ctx); err != nil {
+	if err := t.packAndForesee(ctx); err != nil {
 		return false, err
 	}
 	if len(t.changes) == 0 && len(o.Extra) == 0 {

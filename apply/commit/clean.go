@@ -175,23 +175,21 @@ func removeHolder(fsys vfs.FS, txDir string) error {
 // cleanAreas removes the names of all steps from the areas, except of those in
 // keep.
 func (t *tx) cleanAreas(keep map[int]bool) error {
-	for i := range t.log.Steps {
+	// A large file goes when its last name does, and that takes the time.
+	return each(context.Background(), len(t.log.Steps), t.workers(len(t.log.Steps)), func(i int) error {
 		s := &t.log.Steps[i]
 		a := t.areas[s.Area].dir
 		if s.Name == "" || a == nil || keep[i] {
-			continue
+			return nil
 		}
 		if i < len(t.jobs) && !t.jobs[i].staged && i >= t.begun {
-			continue // this process never made it
+			return nil // this process never made it
 		}
 		if t.log.Committed && s.Op == journal.Put {
-			continue // it left the area
+			return nil // it left the area
 		}
-		if err := removeName(a, s); err != nil {
-			return err
-		}
-	}
-	return nil
+		return removeName(a, s)
+	})
 }
 
 func removeName(a vfs.Dir, s *journal.Step) error {

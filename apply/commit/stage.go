@@ -100,12 +100,8 @@ func ownable(d vfs.Dir) error {
 func (t *tx) stage(ctx context.Context) (refusal.List, error) {
 	began := now()
 	defer func() { t.facts.Stage = since(began) }()
-	workers := 1
-	if len(t.jobs) >= 8 {
-		workers = min(runtime.GOMAXPROCS(0), 4)
-	}
 	found := make([]refusal.Item, len(t.jobs))
-	err := each(ctx, len(t.jobs), workers, func(i int) error {
+	err := each(ctx, len(t.jobs), t.workers(len(t.jobs)), func(i int) error {
 		item, err := t.stageOne(i)
 		if err != nil {
 			return fmt.Errorf("%.200q: %w", t.log.Steps[i].Live.String(), err)
@@ -123,6 +119,14 @@ func (t *tx) stage(ctx context.Context) (refusal.List, error) {
 		}
 	}
 	return items, nil
+}
+
+// workers is how many goroutines share the work on n names.
+func (t *tx) workers(n int) int {
+	if n < 8 {
+		return 1
+	}
+	return min(runtime.GOMAXPROCS(0), 4)
 }
 
 func refused(code refusal.Code, path, format string, a ...any) (refusal.Item, error) {
