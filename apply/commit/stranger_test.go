@@ -3,8 +3,11 @@ package commit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -404,6 +407,104 @@ func TestLateWrite(t *testing.T) {
 	p.Close()
 	w.ok(commit.Resolve(context.Background(), e, "a", commit.KeepMine, nil))
 	same(t, "kept mine", state(t, w.fs), after)
+	if l := leftovers(t, w.fs); len(l) > 0 {
+		t.Fatalf("left over: %v", l)
+	}
+}
+
+// TestForeignEditAmongMany: where displaced files are looked at beside the next
+// swaps, a stranger's edit is found all the same, whichever file it is in, and
+// everything is put back.
+func TestForeignEditAmongMany(t *testing.T) {
+	const n = 40
+	before := tree{}
+	var changes []commit.Change
+	for i := range n {
+		p := fmt.Sprintf("f%02d", i)
+		before[p] = file(0o644, p+" old\n")
+		if i%9 == 8 {
+			changes = append(changes, remove(t, p, before[p]))
+			continue
+		}
+		changes = append(changes, modify(t, p, before[p], file(0o644, p+" new\n")))
+	}
+	for _, edits := range [][]int{{0}, {8}, {20}, {37}, {n - 1}, {3, 4, 30}} {
+		for _, style := range styles {
+			t.Run(fmt.Sprintf("%v/%v", edits, style), func(t *testing.T) {
+				w := newWorld(t, before)
+				mine := func(s tree) {
+					for _, i := range edits {
+						p := fmt.Sprintf("f%02d", i)
+						s[p] = file(0o644, p+" mine\n")
+					}
+				}
+				var once sync.Once
+				ff := faultfs.New(w.fs, func(e faultfs.Event) faultfs.Fault {
+					if e.Op == faultfs.Exchange || e.Op == faultfs.NoReplace {
+						once.Do(func() {
+							for p, f := range with(tree{}, mine) {
+								w.put(p, f)
+							}
+						})
+					}
+					return faultfs.Fault{}
+				})
+				e, done := w.mustEnv(ff)
+				defer done()
+				r, err := runIn(e, "tx1", changes, commit.Options{Sync: style})
+				if err != nil || r.Outcome != commit.RolledBack {
+					t.Fatalf("%v %v %v", r.Outcome, r.Items, err)
+				}
+				code(t, r, refusal.ChangedUnderneath, fmt.Sprintf("f%02d", first(edits)))
+				same(t, "the stranger's bytes and everything else", state(t, w.fs), with(before, mine))
+				if l := leftovers(t, w.fs); len(l) > 0 {
+					t.Fatalf("left over: %v", l)
+				}
+			})
+		}
+	}
+}
+
+// first is the edit in the step that comes first: exchanges come before removals.
+func first(edits []int) int {
+	for _, i := range edits {
+		if i%9 != 8 {
+			return i
+		}
+	}
+	return edits[0]
+}
+
+// TestComparingFailsAmongMany: a displaced file that cannot be read ends the
+// transaction, and everything is put back.
+func TestComparingFailsAmongMany(t *testing.T) {
+	const n = 200 // more than are kept open from staging
+	before := tree{}
+	var changes []commit.Change
+	for i := range n {
+		p := fmt.Sprintf("f%03d", i)
+		before[p] = file(0o644, p+" old\n")
+		changes = append(changes, modify(t, p, before[p], file(0o644, p+" new\n")))
+	}
+	w := newWorld(t, before)
+	var swaps atomic.Int64
+	var failed atomic.Bool
+	ff := faultfs.New(w.fs, func(e faultfs.Event) faultfs.Fault {
+		if e.Op == faultfs.Exchange {
+			swaps.Add(1)
+		}
+		if e.Op == faultfs.Open && swaps.Load() > 150 && !failed.Swap(true) {
+			return faultfs.Fault{Err: unix.EIO}
+		}
+		return faultfs.Fault{}
+	})
+	e, done := w.mustEnv(ff)
+	defer done()
+	r, err := runIn(e, "tx1", changes, commit.Options{})
+	if !errors.Is(err, unix.EIO) || r.Outcome != commit.RolledBack {
+		t.Fatalf("%v %v %v", r.Outcome, r.Items, err)
+	}
+	same(t, "everything", state(t, w.fs), before)
 	if l := leftovers(t, w.fs); len(l) > 0 {
 		t.Fatalf("left over: %v", l)
 	}

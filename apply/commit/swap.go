@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -13,29 +14,94 @@ import (
 	"github.com/aspengine/asp/internal/vfs"
 )
 
-// swapAll does the steps in order, each followed by a look at what it
-// displaced. It stops at the first refusal or error; t.begun then counts the
-// steps that may have happened, the last one included.
+// swapAll does the steps in order and looks at what each has displaced: right
+// then, or where there are many beside the next swaps. It stops at the first
+// refusal or error; t.begun then counts the steps that may have happened, the
+// last one included, and undo judges each by what is there.
 func (t *tx) swapAll(ctx context.Context) (refusal.List, error) {
 	t.step("swap")
 	began := now()
 	defer func() { t.facts.Swap = since(began) }()
-	for i := range t.log.Steps {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		item, err := t.swapOne(i)
-		if err != nil {
-			return nil, fmt.Errorf("%.200q: %w", t.log.Steps[i].Live.String(), err)
-		}
-		if item.Code != "" {
-			return refusal.List{item}, nil
+	var c *comparing
+	if t.workers(len(t.log.Steps)) > 1 {
+		c = t.beginComparing()
+	}
+	item, err := t.swapEach(ctx, c)
+	if c != nil {
+		// It is behind, so what it says is of an earlier step.
+		first, cerr := c.end()
+		if err = errors.Join(cerr, err); first.Code != "" {
+			item = first
 		}
 	}
-	return nil, nil
+	if err != nil || item.Code == "" {
+		return nil, err
+	}
+	return refusal.List{item}, nil
 }
 
-func (t *tx) swapOne(i int) (refusal.Item, error) {
+func (t *tx) swapEach(ctx context.Context, c *comparing) (refusal.Item, error) {
+	for i := range t.log.Steps {
+		if err := ctx.Err(); err != nil {
+			return refusal.Item{}, err
+		}
+		if c != nil && c.failed.Load() {
+			break
+		}
+		item, err := t.swapOne(i, c)
+		if err != nil || item.Code != "" {
+			return item, t.at(i, err)
+		}
+	}
+	return refusal.Item{}, nil
+}
+
+// at names step i in an error.
+func (t *tx) at(i int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%.200q: %w", t.log.Steps[i].Live.String(), err)
+}
+
+// comparing is a goroutine that looks at displaced files while others are
+// displaced. All of them are looked at before the names are synced.
+type comparing struct {
+	steps  chan int
+	done   chan struct{}
+	failed atomic.Bool // no further swap is to be begun
+
+	item refusal.Item // of the first step that failed; read after done
+	err  error
+}
+
+func (t *tx) beginComparing() *comparing {
+	c := &comparing{steps: make(chan int, 64), done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		for i := range c.steps {
+			if c.failed.Load() {
+				continue // undo looks at it
+			}
+			s := &t.log.Steps[i]
+			item, err := t.compare(i, t.areas[s.Area].dir, s.Name)
+			if err != nil || item.Code != "" {
+				c.item, c.err = item, t.at(i, err)
+				c.failed.Store(true)
+			}
+		}
+	}()
+	return c
+}
+
+// end waits for the looks at all steps that were handed over.
+func (c *comparing) end() (refusal.Item, error) {
+	close(c.steps)
+	<-c.done
+	return c.item, c.err
+}
+
+func (t *tx) swapOne(i int, c *comparing) (refusal.Item, error) {
 	s := &t.log.Steps[i]
 	dir, name := split(s.Live.Path)
 	d, err := t.dirs.get(s.Live.Base, dir)
@@ -69,7 +135,11 @@ func (t *tx) swapOne(i int) (refusal.Item, error) {
 	if s.After.Kind == vfs.KindDir || s.Before.Kind == vfs.KindDir {
 		t.dirs.forget(s.Live.Path) // the name means another directory now
 	}
-	if s.Op == journal.Put {
+	switch {
+	case s.Op == journal.Put:
+		return refusal.Item{}, nil
+	case c != nil && s.Before.Kind != vfs.KindDir:
+		c.steps <- i
 		return refusal.Item{}, nil
 	}
 	return t.compare(i, t.areas[s.Area].dir, s.Name)

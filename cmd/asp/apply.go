@@ -157,17 +157,23 @@ func runApply(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		return usagef("--index changes the workspace and its index together; it does not go with --stage")
 	}
 	diff, _ := fs.GetBool("diff")
+	var stat chan []byte
 	if !asJSON {
 		r.Show = func(cs []patch.Change) {
 			st.end()
 			if diff || r.DryRun {
 				e.stdout.Write(patch.Render(cs, patch.RenderOptions{Terminal: e.ui.outTTY, Color: e.ui.outColor}))
 			}
-			e.stdout.Write(patch.Stat(cs, patch.RenderOptions{Color: e.ui.outColor, Width: e.ui.width}))
+			// Counting the lines of many files need not hold up the write.
+			stat = make(chan []byte, 1)
+			go func() { stat <- patch.Stat(cs, patch.RenderOptions{Color: e.ui.outColor, Width: e.ui.width}) }()
 		}
 	}
 	a, err := eng.Apply(ctx, r)
 	st.end()
+	if stat != nil {
+		e.stdout.Write(<-stat)
+	}
 	if err == nil && r.Publish == apply.Exchange && a.Outcome == receipt.Applied && !a.Repeated {
 		e.ui.notef("note: the directory itself was exchanged; shells and editors that have it open are in the old one, enter it again (cd)")
 	}
