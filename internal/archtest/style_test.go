@@ -44,6 +44,9 @@ func testFiles(t *testing.T, _ *token.FileSet, files []*file) {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
 				t.Errorf("%s has an init function: nothing happens by being imported", f.name)
 			}
+			if !f.test && compiles(d) {
+				t.Errorf("%s compiles a regular expression at every start of the program; put it into sync.OnceValue", f.name)
+			}
 		}
 	}
 	for name := range long {
@@ -51,6 +54,26 @@ func testFiles(t *testing.T, _ *token.FileSet, files []*file) {
 			t.Errorf("%s is not long any more; remove it from the table", name)
 		}
 	}
+}
+
+// compiles tells whether a declaration of variables calls regexp.MustCompile.
+func compiles(d ast.Decl) bool {
+	g, ok := d.(*ast.GenDecl)
+	if !ok || g.Tok != token.VAR {
+		return false
+	}
+	found := false
+	ast.Inspect(g, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false // later
+		case *ast.SelectorExpr:
+			x, ok := n.X.(*ast.Ident)
+			found = found || ok && x.Name == "regexp" && n.Sel.Name == "MustCompile"
+		}
+		return true
+	})
+	return found
 }
 
 func testExportedNamesAreDocumented(t *testing.T, fset *token.FileSet, files []*file) {

@@ -3,6 +3,7 @@ package conformance
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/aspengine/asp/internal/canon"
 )
@@ -90,12 +91,20 @@ type scrubber struct {
 	volatile []canon.Member
 }
 
-var (
-	timePattern     = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
-	durationPattern = regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms|s)\b`)
-	receiptPattern  = regexp.MustCompile(`\brcpt-[0-9A-Za-z_-]+`)
-	processPattern  = regexp.MustCompile(`\b(pid|process) \d+`)
-)
+type pattern struct {
+	re *regexp.Regexp
+	to string
+}
+
+// patterns are what differs from run to run, and what stands for it.
+var patterns = sync.OnceValue(func() []pattern {
+	return []pattern{
+		{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
+		{regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms|s)\b`), "DURATION"},
+		{regexp.MustCompile(`\brcpt-[0-9A-Za-z_-]+`), "RECEIPT"},
+		{regexp.MustCompile(`\b(pid|process) \d+`), "$1 N"},
+	}
+})
 
 // volatileKeys hold digests over times, or counts of time itself.
 var volatileKeys = map[string]bool{
@@ -130,10 +139,7 @@ func (s *scrubber) value(v canon.Value, path string) canon.Value {
 
 func (s *scrubber) text(t string) string {
 	t = s.words.Replace(t)
-	for _, p := range []struct {
-		re *regexp.Regexp
-		to string
-	}{{timePattern, "TIME"}, {durationPattern, "DURATION"}, {receiptPattern, "RECEIPT"}, {processPattern, "$1 N"}} {
+	for _, p := range patterns() {
 		t = p.re.ReplaceAllString(t, p.to)
 	}
 	if len(t) > longText {

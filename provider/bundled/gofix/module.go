@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -300,11 +301,13 @@ func edge(b []byte, i int) bool {
 
 // spot is how gopls prints a place: file:line:column-column, or with a line at the
 // end too; lines and columns count from 1, columns in bytes.
-var spot = regexp.MustCompile(`^(.+):(\d+):(\d+)-(?:(\d+):)?(\d+)$`)
+var spot = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(.+):(\d+):(\d+)-(?:(\d+):)?(\d+)$`)
+})
 
 // location reads a line of output.
 func (m *module) location(line string) (provider.Location, bool) {
-	x := spot.FindStringSubmatch(strings.TrimSpace(line))
+	x := spot().FindStringSubmatch(strings.TrimSpace(line))
 	if x == nil {
 		return provider.Location{}, false
 	}

@@ -7,13 +7,16 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/aspengine/asp/provider"
 )
 
 // entity finds the names that a document type declares; encoding/xml does not
 // read declarations, and would call every use of one an error.
-var entity = regexp.MustCompile(`<!ENTITY\s+([A-Za-z_:][A-Za-z0-9_.:-]*)\s`)
+var entity = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`<!ENTITY\s+([A-Za-z_:][A-Za-z0-9_.:-]*)\s`)
+})
 
 func parseXML(f *file) {
 	b := f.content
@@ -48,7 +51,7 @@ func parseXML(f *file) {
 		case xml.EndElement:
 			depth--
 		case xml.Directive:
-			for _, m := range entity.FindAllSubmatch(t, 1000) {
+			for _, m := range entity().FindAllSubmatch(t, 1000) {
 				if d.Entity == nil {
 					d.Entity = map[string]string{}
 				}
