@@ -72,7 +72,8 @@ type evaluation struct {
 	stamp         *snapshot.Stamp
 	baseline      wire.Baseline // the present one
 	delta         *delta
-	moved         []string // what moved while checks ran
+	shown         candidate // what providers are shown
+	moved         []string  // what moved while checks ran
 	notes         []string
 }
 
@@ -104,6 +105,9 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 	}
 	stale, err := v.admit(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if v.shown, err = v.candidate(); err != nil {
 		return nil, err
 	}
 	j := v.judgement()
@@ -183,6 +187,26 @@ func (v *evaluation) admit(ctx context.Context) (stale []wire.Degradation, err e
 	return nil, nil
 }
 
+// candidate is the changeset as providers are shown it: as it was sent, except
+// that every rename says what it leaves. Providers fail without it, and a pure
+// rename may come without.
+func (v *evaluation) candidate() (candidate, error) {
+	c := candidate{stamp: v.stamp, baseline: v.cs.Baseline, changeset: v.q.Changeset, digest: v.csDigest, changes: v.cs.Changes}
+	if !slices.ContainsFunc(c.changes, func(x wire.Change) bool { return x.Kind == wire.KindRename && x.After == "" }) {
+		return c, nil
+	}
+	c.changes = slices.Clone(c.changes)
+	for i := range c.changes {
+		c.changes[i].After = afterOf(c.changes[i])
+	}
+	var err error
+	if c.changeset, err = canon.From(wire.ChangeSet{Baseline: v.cs.Baseline, Changes: c.changes}); err != nil {
+		return c, fmt.Errorf("complete changeset: %w", err)
+	}
+	c.digest = canon.DigestText(c.changeset)
+	return c, nil
+}
+
 func staleBaseline(detail string) wire.Degradation {
 	return wire.Degradation{Source: "baseline", Reason: wire.DegradeStaleBaseline, Detail: valid(detail)}
 }
@@ -191,9 +215,7 @@ func (v *evaluation) judgement() *judgement {
 	j := &judgement{
 		e: v.e, pol: v.pol, callSite: v.q.CallSite, named: v.q.Checks, comparison: v.q.Comparison, basePolicy: v.q.BasePolicyDigest,
 		limit: time.Duration(v.q.TimeoutMs) * time.Millisecond, drift: v.drift, blobs: v.q.Blobs, started: v.started,
-		now: func() candidate {
-			return candidate{stamp: v.stamp, baseline: v.cs.Baseline, changeset: v.q.Changeset, digest: v.csDigest, changes: v.cs.Changes}
-		},
+		now: func() candidate { return v.shown },
 	}
 	if v.delta != nil {
 		j.effects, j.perm = v.delta.effects, v.delta.perm

@@ -498,6 +498,9 @@ func TestProvidersReadTheCandidate(t *testing.T) {
 				t.Errorf("%s is in the tree", p)
 			}
 		}
+		if s.Changes[1].After != blobID("2\n") || canon.DigestText(s.Changeset) != s.ChangesetDigest {
+			t.Errorf("a rename is shown as %+v under %s", s.Changes[1], s.ChangesetDigest)
+		}
 		for content, want := range map[string]string{"1\n": "a", "3\n": "new", "2\n": "d/b moved", "i\n": "", "nobody": ""} {
 			paths, err := s.Content.Where(ctx, blobID(content))
 			if err != nil {

@@ -86,6 +86,9 @@ func (e *Engine) openTransactions() ([]string, error) {
 	}
 	defer d.Close()
 	es, err := d.List()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // it ended while we looked
+	}
 	if err != nil {
 		return nil, err
 	}
