@@ -133,7 +133,7 @@ func (t *tx) repropose(ctx context.Context, items refusal.List) (bool, error) {
 	o := t.editor.from
 	got, err := t.e.propose(ctx, stamp, proposeSpec{
 		provider: o.Provider.ID, operation: o.Operation, args: o.Args, scope: o.Scope, profile: o.Profile, callSite: o.CallSite,
-		proposalID: t.plan.ID, baseline: base, budget: t.e.pol.Budget(t.r.CallSite),
+		proposalID: t.plan.ID, baseline: base, budget: t.e.pol.Budget(t.r.CallSite), replaces: replaced(o),
 	})
 	if err != nil {
 		if ctx.Err() != nil {
@@ -152,9 +152,18 @@ func (t *tx) repropose(ctx context.Context, items refusal.List) (bool, error) {
 	}
 	t.view.Close()
 	t.view, t.stamp, t.baseline = view, stamp, base
-	t.file, t.plan = got.file, got.plan
+	t.file, t.plan, t.editor.from = got.file, got.plan, got.origin
 	t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("touched paths moved: %q was asked for the plan again", cut(o.Provider.ID)))
 	return true, nil
+}
+
+// maxReplaced bounds how many earlier plans one stands in for.
+const maxReplaced = 8
+
+// replaced are the plans that the next one stands in for.
+func replaced(o *origin) []string {
+	all := append(slices.Clone(o.Replaces), o.PlanDigest)
+	return all[max(0, len(all)-maxReplaced):]
 }
 
 // blocked picks the refusal for a decision that is not allow: by its one cause

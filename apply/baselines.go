@@ -1,12 +1,15 @@
 package apply
 
 import (
+	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/lock"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
@@ -27,15 +30,20 @@ const (
 // is not the caller's.
 func (e *Engine) issue(b snapshot.Baseline, at time.Time) wire.Baseline {
 	w := wire.Baseline{Rev: b.Rev, Dirty: b.Dirty, StampedAt: receipt.Time(at)}
+	l := line(b)
 	lines, err := e.issuedLines()
+	if err != nil || slices.Contains(lines, l) {
+		return w
+	}
+	// Engines of one workspace note at the same time, in one host and in several:
+	// whoever writes looks again, alone.
+	unlock, err := lock.Short(context.Background(), e.state.Dir())
 	if err != nil {
 		return w
 	}
-	l := line(b)
-	for _, x := range lines {
-		if x == l {
-			return w
-		}
+	defer unlock()
+	if lines, err = e.issuedLines(); err != nil || slices.Contains(lines, l) {
+		return w
 	}
 	if len(lines) >= maxIssued {
 		lines = lines[len(lines)-maxIssued/2:]
@@ -50,13 +58,7 @@ func (e *Engine) issued(b snapshot.Baseline) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	l := line(b)
-	for _, x := range lines {
-		if x == l {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.Contains(lines, line(b)), nil
 }
 
 func (e *Engine) issuedLines() ([]string, error) {

@@ -27,6 +27,7 @@ type proposeSpec struct {
 	proposalID          string
 	baseline            wire.Baseline
 	budget              time.Duration
+	replaces            []string // digests of earlier plans of the same id
 }
 
 // proposed is what came of it. plan is nil unless the status is complete; then
@@ -36,6 +37,7 @@ type proposed struct {
 	value       canon.Value
 	file        editplan.File
 	plan        *editplan.Plan
+	origin      *origin
 	participant checks.Participant
 	isolation   wire.Mode
 	evidence    string
@@ -78,11 +80,12 @@ func (e *Engine) propose(ctx context.Context, s *snapshot.Stamp, q proposeSpec) 
 	if len(items) > 0 {
 		return bad(wire.DegradeMalformed, "its plan cannot be applied: %s", items.First())
 	}
-	out.plan = plan
-	return out, e.keepPlan(q.proposalID, out.file, origin{
+	out.plan, out.origin = plan, &origin{
 		Provider: originProviderOf(p.Participant), Isolation: modeOr(p.Isolation), Evidence: valid(p.Evidence), Operation: q.operation, Args: q.args,
 		Scope: q.scope, Profile: q.profile, CallSite: q.callSite, PlanDigest: canon.DigestText(p.Plan),
-	})
+		Replaces: q.replaces,
+	}
+	return out, e.keepPlan(q.proposalID, out.file, *out.origin)
 }
 
 func modeOr(m wire.Mode) wire.Mode {

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/refusal"
+	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
 )
@@ -29,6 +31,9 @@ type origin struct {
 	Profile    string         `json:"profile,omitempty"`
 	CallSite   wire.CallSite  `json:"callSite"`
 	PlanDigest string         `json:"planDigest"`
+	// Replaces are the digests of earlier plans of the same id that this one was
+	// asked for instead of, because touched paths moved.
+	Replaces []string `json:"replaces,omitempty"`
 }
 
 // originProvider is a checks.Participant as kept. What it is enabled for is not:
@@ -139,6 +144,20 @@ func (e *Engine) originOf(f editplan.File) (*origin, error) {
 		return nil, err
 	}
 	return o, nil
+}
+
+// samePlan tells whether what was carried out under the id of the plan is the
+// plan: by its digest, or because it was asked for again in its place.
+func (t *tx) samePlan(first *receipt.Stored) (bool, error) {
+	mine := t.plan.Digest.String()
+	if first.PlanDigest() == mine {
+		return true, nil
+	}
+	_, o, items, err := t.e.loadKept(t.plan.ID)
+	if err != nil || o == nil || len(items) > 0 {
+		return false, err
+	}
+	return o.PlanDigest == first.PlanDigest() && slices.Contains(o.Replaces, mine), nil
 }
 
 // lookup finds content that a plan names and did not bring: what its session put,

@@ -274,7 +274,8 @@ func TestAskedAgain(t *testing.T) {
 				now := h.read("a")
 				return proposal(t, h.crew, id, q.ProposalID, q.Baseline, "a", now, now+"2\n"), nil
 			}
-			if _, err := h.requestEdit("p1", ""); err != nil {
+			first, err := h.requestEdit("p1", "")
+			if err != nil {
 				t.Fatal(err)
 			}
 			h.write("a", "mine\n")
@@ -288,6 +289,10 @@ func TestAskedAgain(t *testing.T) {
 			if x.want == "" {
 				if again := h.applyProposal(wire.ApplyProposalParams{ProposalID: "p1"}, nil); !again.Repeated || again.Receipt != a.Receipt {
 					t.Errorf("the retry is %+v", again)
+				}
+				// Also by who sends the plan along that he was given.
+				if again := h.applyProposal(wire.ApplyProposalParams{ProposalID: "p1", Proposal: first.Proposal}, put("1\n2\n")); !again.Repeated || again.Receipt != a.Receipt {
+					t.Errorf("the retry with the first plan is %q %+v", code(again), again.Result)
 				}
 			}
 		})

@@ -36,6 +36,11 @@ func (e *Engine) UseProviders(p Providers, v *Verdicts) { e.o.Providers, e.o.Ver
 // HasProviders tells whether any provider is enabled for this repository.
 func (e *Engine) HasProviders() bool { return len(e.enrolment[e.ws.Root()].Servers) > 0 }
 
+// AsksProviders tells whether the policy asks an enabled provider at a call-site.
+func (e *Engine) AsksProviders(cs wire.CallSite) bool {
+	return e.HasProviders() && slices.ContainsFunc(e.pol.Demands(cs, nil), func(d policy.Demand) bool { return d.Requirement != nil })
+}
+
 // roster is how all registered providers stand; none without a pool.
 func (e *Engine) roster(ctx context.Context) ([]provider.Standing, error) {
 	if e.o.Providers == nil {

@@ -305,7 +305,11 @@ func (t *tx) fresh(ctx context.Context) (bool, error) {
 			return t.refuse(ctx, refusal.List{refusal.New(refusal.IDReuse, "", -1, "proposal %q was staged with other content (receipt %s); give the new plan an id of its own", cut(t.plan.ID), prev.Staged.Receipt.ReceiptID)})
 		}
 		if first != nil {
-			if first.PlanDigest() != t.plan.Digest.String() {
+			same, err := t.samePlan(first)
+			if err != nil {
+				return false, err
+			}
+			if !same {
 				return t.refuse(ctx, refusal.List{refusal.New(refusal.IDReuse, "", -1, "proposal %q was applied with other content (receipt %s); give the new plan an id of its own", cut(t.plan.ID), first.Receipt.ReceiptID)})
 			}
 			return t.repeat(first)

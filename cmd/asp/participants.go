@@ -7,6 +7,7 @@ import (
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/seam/provider"
 	"github.com/aspengine/asp/seam/wire"
+	"github.com/spf13/pflag"
 )
 
 // keptVerdicts bounds the answers of providers that one command remembers.
@@ -16,11 +17,13 @@ const keptVerdicts = 256
 // them. They are started when they are asked, and stopped by the function that
 // comes back. A command that only looks gets them too: how they stand is told
 // without a launch.
-func (e *env) enlist(ctx context.Context, command string, eng *apply.Engine) (stop func(), err error) {
-	switch command {
+func (e *env) enlist(ctx context.Context, fs *pflag.FlagSet, eng *apply.Engine) (stop func(), err error) {
+	switch fs.Name() {
 	case "status", "doctor":
 	case "apply", "publish", "undo":
-		if !eng.HasProviders() {
+		site, _ := fs.GetString("call-site")
+		kept := fs.Name() == "apply" && fs.NArg() > 0 // its provider may be asked again
+		if !eng.AsksProviders(wire.CallSite(site)) && !(kept && eng.HasProviders()) {
 			return func() {}, nil // nothing is probed for nobody
 		}
 	default:
