@@ -180,7 +180,7 @@ func (v *evaluation) admit(ctx context.Context) (stale []wire.Degradation, err e
 		for _, b := range missing {
 			names = append(names, cut(string(b)))
 		}
-		return nil, &inputError{wire.CodeBlobUnavailable, wire.FailInput, wire.DegradeMissing,
+		return nil, &inputError{wire.CodeBlobUnavailable, wire.FailHealth, wire.DegradeMissing,
 			"content that the changeset puts was never sent and is not on disk: " + strings.Join(names, ", ") + "; send it by workspace/putBlob first"}
 	}
 	v.delta = d

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"runtime/debug"
+	"syscall"
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/seam/host"
@@ -55,6 +58,10 @@ func runHost(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	if !ok {
 		return errors.New("asp host serve needs files as stdin and stdout")
 	}
+	settle(e.getenv)
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE) // a stderr that nobody reads any more ends no host
+	defer signal.Stop(pipe)
 	w, err := e.openWorkspace(ctx, fs)
 	if err != nil {
 		return err
@@ -66,6 +73,22 @@ func runHost(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		err = serveStandard(ctx, h, in, out)
 	}
 	return errors.Join(err, w.close())
+}
+
+// hostMemory is the heap, in bytes, from which the collector works harder. It is
+// no bound: those are on what a session may send and keep.
+const hostMemory = 128 << 20
+
+// settle sets the collector for a process that lives long: what a program that
+// lives for milliseconds gains by collecting late, this one would pay for in
+// memory, for as long as it runs.
+func settle(getenv func(string) string) {
+	if getenv("GOGC") == "" {
+		debug.SetGCPercent(100)
+	}
+	if getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(hostMemory)
+	}
 }
 
 // streams are stdin and stdout as files; false in tests that have none.

@@ -21,8 +21,12 @@ type workspace struct {
 	home  *home.Home
 	first *apply.Engine // holds what the pool was told; never used for a request
 	pool  *provider.Pool
+	known *apply.Verdicts
 	trace *os.File
 }
+
+// rememberedVerdicts bounds the answers of providers that one command keeps.
+const rememberedVerdicts = 1024
 
 // stopTime is how long providers may take to end politely.
 const stopTime = 3 * time.Second
@@ -30,7 +34,7 @@ const stopTime = 3 * time.Second
 // openWorkspace opens what --repo names. What is wrong with it, or with the trusted
 // configuration, is said now and not with the first request.
 func (e *env) openWorkspace(ctx context.Context, fs *pflag.FlagSet) (_ *workspace, err error) {
-	w := &workspace{e: e}
+	w := &workspace{e: e, known: apply.NewVerdicts(rememberedVerdicts)}
 	if w.dir, w.home, err = e.places(fs); err != nil {
 		return nil, err
 	}
@@ -59,7 +63,7 @@ func (e *env) openWorkspace(ctx context.Context, fs *pflag.FlagSet) (_ *workspac
 // engine opens an engine, with the configuration and the policy of this moment.
 func (w *workspace) engine(ctx context.Context, step func(string)) (*apply.Engine, error) {
 	o := w.e.engineOptions(w.dir, w.home, step, false)
-	o.Providers = w.pool
+	o.Providers, o.Verdicts = w.pool, w.known
 	eng, err := apply.Open(ctx, o)
 	if err != nil {
 		return nil, classify(err)

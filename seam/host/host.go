@@ -51,9 +51,10 @@ type Options struct {
 	// BlobBytes bounds the content that one session may put, in bytes (0: 64 MiB);
 	// all sessions together may put twice as much.
 	BlobBytes int64
-	// Drain is how long requests may go on after the harness closed its side or
-	// sent shutdown (0: 5 s). Then they are cancelled, and answered so.
-	Drain time.Duration
+	// Drain is how long requests may go on after exit or the end of the input (0:
+	// 5 s), Finish how long after shutdown, which asks for their answers (0: 1 min).
+	// Then they are cancelled, and answered so.
+	Drain, Finish time.Duration
 	// ProgressAfter is how long a request runs before its harness is told what it
 	// is doing, and the least time between two such notices (0: 1 s).
 	ProgressAfter time.Duration
@@ -71,6 +72,7 @@ type Options struct {
 const (
 	DefaultBlobBytes = 64 << 20
 	defaultDrain     = 5 * time.Second
+	defaultFinish    = time.Minute
 	defaultProgress  = time.Second
 	defaultSessions  = 256
 	// largeBytes is the size of a line from which requests take turns: a message
@@ -98,6 +100,9 @@ func New(o Options) *Host {
 	}
 	if o.Drain <= 0 {
 		o.Drain = defaultDrain
+	}
+	if o.Finish <= 0 {
+		o.Finish = defaultFinish
 	}
 	if o.ProgressAfter <= 0 {
 		o.ProgressAfter = defaultProgress

@@ -225,7 +225,7 @@ func (c *call) putBlob(context.Context) (canon.Value, error) {
 // its own.
 func (c *call) wrong(ctx context.Context, err error) *wire.Error {
 	w := c.s.h.o.Wrong(err)
-	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
+	if cause := context.Cause(ctx); cause != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, cause)) {
 		detail := ""
 		if w.Data != nil {
 			detail = w.Data.Detail

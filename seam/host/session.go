@@ -77,10 +77,13 @@ func (h *Host) Serve(ctx context.Context, name string, t Transport) error {
 	// runs always is, by Close.
 	_ = t.CloseRead()
 	if cause == errEnded {
-		h.wait(ctx, conn.Done())
+		wait(ctx, conn.Done(), h.o.Drain)
+		if s.politely() {
+			wait(ctx, conn.Done(), h.o.Finish)
+		}
 	}
 	s.stop(cause)
-	h.wait(context.Background(), conn.Done())
+	wait(context.Background(), conn.Done(), h.o.Drain)
 	err := conn.Err()
 	if cerr := conn.Close(); cerr != nil && err == nil {
 		err = cerr
@@ -91,10 +94,9 @@ func (h *Host) Serve(ctx context.Context, name string, t Transport) error {
 	return fmt.Errorf("serve %s: %w", name, err)
 }
 
-// wait waits for the end of something, but no longer than what may drain, nor
-// than ctx.
-func (h *Host) wait(ctx context.Context, end <-chan struct{}) {
-	t := time.NewTimer(h.o.Drain)
+// wait waits for the end of something, at most d, nor longer than ctx.
+func wait(ctx context.Context, end <-chan struct{}, d time.Duration) {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-end:
@@ -123,6 +125,13 @@ func (s *session) takes(seq int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last == 0 || seq < s.last
+}
+
+// politely tells whether the harness sent shutdown, which asks for what is open.
+func (s *session) politely() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last != 0
 }
 
 // done notes the end of a request.
@@ -208,7 +217,7 @@ func (c *call) shutdown(ctx context.Context) (canon.Value, *wire.Error) {
 		s.last = c.r.Seq
 	}
 	s.mu.Unlock()
-	patient, cancel := context.WithTimeout(ctx, s.h.o.Drain)
+	patient, cancel := context.WithTimeout(ctx, s.h.o.Finish)
 	defer cancel()
 	if !s.settled(patient, c.r.Seq) {
 		s.stop(errEnded)
