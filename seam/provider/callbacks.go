@@ -73,6 +73,13 @@ func (q *request) broken() *fault {
 	return nil
 }
 
+// untouched tells that no callback was made.
+func (q *request) untouched() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.callbacks == 0
+}
+
 func (q *request) triedHostMethod() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()

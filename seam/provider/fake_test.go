@@ -297,6 +297,9 @@ func (f *fake) work(method string, id, params canon.Value) (code int, leave bool
 		for i := 0; ; i++ {
 			f.send(canon.Member{Key: "method", Value: canon.StringOf("window/logMessage")}, canon.Member{Key: "params", Value: parse(`{"level":"info","message":"m"}`)})
 		}
+	case "exit-after":
+		f.raw(line + "\n")
+		return 0, true
 	case "late": // an answer that comes when nobody waits any more
 		f.hang()
 		f.raw(line + "\n")

@@ -20,6 +20,8 @@ type fault struct {
 	// unsupported: the machine cannot give the sandbox that is required.
 	unsupported bool
 	code        int // of an error answer
+	// untouched: the provider ended without having done anything for the request.
+	untouched bool
 }
 
 func (f *fault) Error() string { return f.detail }

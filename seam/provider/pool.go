@@ -206,8 +206,17 @@ func (p *Pool) use(ctx context.Context, id string, budget time.Duration, b wire.
 	if p.isClosed() {
 		return t, launchFault(errClosed) // Close had its turn already
 	}
+	warm := e.session
 	if out = p.ready(ctx, t, b); out == nil {
 		out = f(ctx, t)
+	}
+	if out != nil && out.untouched && warm != nil && t.s == warm {
+		// It ended by itself after its last answer, and that was not seen yet. What
+		// it does with this request is for a new launch to show.
+		e.session = nil
+		if out = p.ready(ctx, t, b); out == nil {
+			out = f(ctx, t)
+		}
 	}
 	p.settle(t, out)
 	return t, out

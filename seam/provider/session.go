@@ -102,6 +102,7 @@ func late(ctx context.Context) *fault {
 func (s *session) ask(ctx context.Context, method string, params canon.Value, q *request) (canon.Value, *fault) {
 	if q.baseline != s.baseline {
 		if f := s.tell(ctx, q.baseline); f != nil {
+			f.untouched = f.reason == wire.DegradeCrashed
 			return canon.Value{}, f
 		}
 	}
@@ -126,7 +127,9 @@ func (s *session) ask(ctx context.Context, method string, params canon.Value, q 
 		}
 		return canon.Value{}, answered(e)
 	}
-	return canon.Value{}, s.failed(ctx, err)
+	f := s.failed(ctx, err)
+	f.untouched = f.reason == wire.DegradeCrashed && q.untouched()
+	return canon.Value{}, f
 }
 
 // tell says that the tree moved.

@@ -309,6 +309,23 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// A provider that ends after each answer is started again, whether or not its end
+// was seen before the next request; one that ends at each request is a crash.
+func TestEndsAfterItsAnswer(t *testing.T) {
+	w := newWorld(t, nil)
+	w.add("fake", "work=exit-after")
+	w.add("bad", "work=exit")
+	for range 10 {
+		if res := w.check("fake", provider.Settings{}, nil); res.Status != checks.Failed {
+			t.Errorf("%s: %s", res.Status, res.Detail)
+		}
+	}
+	w.pool.Warm(t.Context(), "bad")
+	if res := w.check("bad", provider.Settings{}, nil); res.Status != checks.Crashed {
+		t.Errorf("%s: %s", res.Status, res.Detail)
+	}
+}
+
 // RP-01 (5): a second answer never takes the place of the first.
 func TestRP01_SecondAnswer(t *testing.T) {
 	w := newWorld(t, nil)
