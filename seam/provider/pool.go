@@ -23,6 +23,9 @@ const (
 	// unknownRev is the baseline of a provider that is warmed before the pool was
 	// told one.
 	unknownRev = "tree:unknown"
+	// largePlaces is how many providers may be inside a large message at once: with
+	// what parsing one of 16 MiB takes there is no room for a second in 200 MiB.
+	largePlaces = 1
 )
 
 // Pool holds the providers of one workspace: started on demand, kept warm, stopped
@@ -31,6 +34,7 @@ type Pool struct {
 	o      Options
 	limits Limits
 	line   int64
+	large  *rpc.Large
 	ledger *ledger
 
 	life   context.Context // of every process; ends with Close
@@ -62,7 +66,7 @@ func New(o Options) *Pool {
 	if o.MessageBytes <= 0 {
 		o.MessageBytes = rpc.DefaultMessageBytes
 	}
-	p := &Pool{o: o, limits: o.Sandbox.Limits.filled(), line: max(o.MessageBytes, rpc.MinMessageBytes),
+	p := &Pool{o: o, limits: o.Sandbox.Limits.filled(), line: max(o.MessageBytes, rpc.MinMessageBytes), large: rpc.NewLarge(largePlaces),
 		ledger: &ledger{dir: o.State, now: o.Now, mem: quarantineState{Format: 1}}, entries: map[string]*entry{}}
 	p.life, p.end = context.WithCancel(context.Background())
 	p.asking, p.hurry = context.WithCancel(p.life)

@@ -68,7 +68,7 @@ func (p *Pool) open(ctx context.Context, e *entry, m manifest.Manifest, b wire.B
 	e.launched(s)
 	p.logger().Info("provider launched", "id", m.ID, "level", proc.boundary.Level.String())
 	s.conn = rpc.New(proc.out, proc.in, func() error { return errors.Join(proc.in.Close(), proc.out.Close()) }, s, rpc.Options{
-		MessageBytes: p.line, SendTimeout: sendTimeout, Trace: p.o.Trace, TraceContents: p.o.TraceContents, TraceName: m.ID, MaxInFlight: 4})
+		MessageBytes: p.line, Large: p.large, SendTimeout: sendTimeout, Trace: p.o.Trace, TraceContents: p.o.TraceContents, TraceName: m.ID, MaxInFlight: 4})
 	if f := s.handshake(ctx, b); f != nil {
 		s.abort()
 		return nil, f

@@ -104,6 +104,8 @@ type Options struct {
 	// MessageBytes bounds a line in either direction, its end not counted.
 	// Default 16 MiB, never under 8 MiB.
 	MessageBytes int64
+	// Large bounds large lines over several connections; nil for no such bound.
+	Large *Large
 	// SendTimeout ends the connection when one line takes longer to be
 	// taken. Default 30 seconds.
 	SendTimeout time.Duration

@@ -40,7 +40,12 @@ type outgoing struct {
 }
 
 func newStream(c *Conn, r io.Reader, w io.Writer) *stream {
-	return &stream{c: c, in: newLines(r, c.o.MessageBytes, readAhead), w: w, trace: newTracer(c.o), ready: make(chan struct{}),
+	in := newLines(r, c.o.MessageBytes, readAhead)
+	in.large, in.done = c.o.Large, c.done
+	in.late = func() {
+		c.end(&ProtocolError{Reason: fmt.Sprintf("a message of more than %d bytes that did not end within %v", largeLine, largeTime)})
+	}
+	return &stream{c: c, in: in, w: w, trace: newTracer(c.o), ready: make(chan struct{}),
 		slot: make(chan struct{}, 1), out: make(chan outgoing, 1)}
 }
 
@@ -181,6 +186,7 @@ func (s *stream) refuse(line []byte, bad *violation) error {
 // ended tells the connection that its read loop is over.
 func (s *stream) ended(err error) error {
 	s.over.Do(func() {
+		s.in.release()
 		s.c.end(err)
 		s.c.wg.Done()
 	})
