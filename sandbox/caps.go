@@ -52,6 +52,10 @@ type Caps struct {
 	NewMounts    Cap // fsopen, fsmount, move_mount, open_tree
 	Proc         Cap // a /proc of the own pid namespace
 	Overlay      Cap // overlay inside the user namespace, on the probed directories
+
+	PrivateRoot Cap // pivot_root into a file system in memory
+	Landlock    Cap // Detail names the ABI
+	Seccomp     Cap // system call filters, with a table for this architecture
 }
 
 // Expected is what a common machine gives, unasked. It promises nothing: a launch
@@ -59,7 +63,7 @@ type Caps struct {
 // It is for callers who ask Probe then; to ask first takes as long as a launch.
 func Expected() Caps {
 	yes := Cap{Answer: Yes, Detail: "expected"}
-	return Caps{yes, yes, yes, yes, yes, yes, yes, yes}
+	return Caps{yes, yes, yes, yes, yes, yes, yes, yes, yes, yes, yes}
 }
 
 // Namespaces tells whether a launch can have the whole set: without one of them
@@ -76,10 +80,28 @@ func (c Caps) Namespaces() bool {
 // CanOverlay tells whether candidates can be overlays.
 func (c Caps) CanOverlay() bool { return c.Namespaces() && c.Overlay.Answer == Yes }
 
+// CanIsolate tells whether a launch can be tried that may prove Isolated.
+func (c Caps) CanIsolate() bool {
+	for _, x := range []Cap{c.NetNS, c.PrivateRoot, c.Landlock, c.Seccomp} {
+		if x.Answer != Yes {
+			return false
+		}
+	}
+	return c.Namespaces()
+}
+
 // Missing names what keeps Namespaces (or CanOverlay) from being true.
-func (c Caps) Missing() string {
+func (c Caps) Missing() string { return missing(c.Rows()[:8]) }
+
+// MissingIsolation names what keeps CanIsolate from being true.
+func (c Caps) MissingIsolation() string {
+	r := c.Rows()
+	return missing(append(r[:7], r[8:]...))
+}
+
+func missing(rows []Row) string {
 	var out []string
-	for _, x := range c.Rows() {
+	for _, x := range rows {
 		if x.Cap.Answer != Yes {
 			out = append(out, x.Name+": "+x.Cap.String())
 		}
@@ -99,6 +121,7 @@ func (c Caps) Rows() []Row {
 		{"user namespace", c.UserNS}, {"mount namespace", c.MountNS}, {"pid namespace", c.PIDNS},
 		{"network namespace", c.NetNS}, {"recursive read-only mounts", c.ReadOnlyTree},
 		{"mount descriptors", c.NewMounts}, {"own /proc", c.Proc}, {"overlay in user namespace", c.Overlay},
+		{"private root", c.PrivateRoot}, {"Landlock", c.Landlock}, {"system call filter", c.Seccomp},
 	}
 }
 

@@ -114,6 +114,16 @@ func probeInside(dirs ProbeDirs) Caps {
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID}
 	c.ReadOnlyTree = answer(unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &attr))
+	abi, err := landlockABI()
+	if c.Landlock = answer(err); err == nil {
+		c.Landlock.Detail = fmt.Sprintf("ABI %d", abi)
+	}
+	c.Seccomp = seccompAnswer()
+	fd, err = newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err == nil {
+		err = enterRoot(fd)
+	}
+	c.PrivateRoot = answer(err)
 	return c
 }
 

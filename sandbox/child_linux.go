@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"sync/atomic"
@@ -45,6 +46,7 @@ type child struct {
 	in       io.Reader
 	out      io.Writer
 	order    order
+	ring     int         // session keyring, of an isolated launch
 	stopping atomic.Bool // the parent's pipe ended: nothing more is reported
 }
 
@@ -106,27 +108,80 @@ func (c *child) setup() error {
 				return fail(err, "bring up loopback")
 			}
 		}
-		if err := setupMounts(s, c.order.Pinned); err != nil {
+		mounts := setupMounts
+		if c.isolating(layerRoot) {
+			mounts = privateRoot
+		}
+		if err := mounts(s, c.order.Pinned); err != nil {
 			return err
 		}
 		_ = unix.Sethostname([]byte("check")) // cosmetic
 	} else if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fail(err, "become reaper of orphans")
 	}
-	if err := setLimits(s.Limits.withDefaults()); err != nil {
-		return err
+	if s.Isolate {
+		if err := c.keyring(); err != nil {
+			return err
+		}
 	}
-	if err := dropPrivileges(); err != nil {
-		return err
+	if !s.Isolate || c.isolating(layerLimits) {
+		if err := setLimits(s.Limits.withDefaults(), s.Isolate); err != nil {
+			return err
+		}
+	}
+	if !s.Isolate || c.isolating(layerPrivileges) {
+		if err := dropPrivileges(); err != nil {
+			return err
+		}
 	}
 	// The command has the same uid: without this it could attach to us.
-	return fail(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0), "become undumpable")
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fail(err, "become undumpable")
+	}
+	if c.isolating(layerLandlock) {
+		if err := landlock(landlockRules(s)); err != nil {
+			return err
+		}
+	}
+	if c.isolating(layerSeccomp) {
+		return seccomp()
+	}
+	return nil
+}
+
+// isolating tells whether a layer of an isolated launch is to be set up.
+func (c *child) isolating(layer string) bool {
+	return c.order.Spec.Isolate && !slices.Contains(c.order.Off, layer)
+}
+
+// keyring leaves the caller's session keyring for a new one. Its number is kept to be
+// compared with the caller's; once system calls are filtered nobody can ask.
+func (c *child) keyring() error {
+	if c.isolating(layerKeyring) {
+		if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err != nil && err != unix.ENOSYS {
+			return fail(err, "replace session keyring")
+		}
+	}
+	c.ring = sessionKeyring()
+	return nil
+}
+
+// sessionKeyring is the number of the session keyring, 0 when the kernel has none.
+func sessionKeyring() int {
+	id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
+	if err != nil {
+		return 0
+	}
+	return id
 }
 
 // probe makes the proof and asks the parent whether to go on.
 func (c *child) probe() (bool, error) {
 	p := &prober{marker: c.order.Marker, spec: &c.order.Spec, namespaces: c.order.Namespaces}
 	r := p.run()
+	if p.spec.Isolate {
+		p.attempt(&r, c.order.Bait, c.ring)
+	}
 	if err := tell(c.out, &r); err != nil {
 		return false, err
 	}

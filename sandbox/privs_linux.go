@@ -43,8 +43,9 @@ func dropPrivileges() error {
 	return fail(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
 }
 
-// setLimits sets the limits of this process, which the command inherits.
-func setLimits(l Limits) error {
+// setLimits sets the limits of this process, which the command inherits. Those of
+// memory and file size come with isolation only.
+func setLimits(l Limits, isolate bool) error {
 	set := func(res int, n uint64) error {
 		var cur syscall.Rlimit
 		if err := syscall.Getrlimit(res, &cur); err != nil {
@@ -64,6 +65,18 @@ func setLimits(l Limits) error {
 	if l.Processes > 0 {
 		if err := set(unix.RLIMIT_NPROC, l.Processes); err != nil {
 			return fail(err, "limit processes")
+		}
+	}
+	if isolate && l.FileSize > 0 {
+		if err := set(unix.RLIMIT_FSIZE, l.FileSize); err != nil {
+			return fail(err, "limit file size")
+		}
+	}
+	if isolate && l.Memory > 0 {
+		// Not the address space: run-time systems reserve far more of it than they
+		// ever use.
+		if err := set(unix.RLIMIT_DATA, max(l.Memory, minMemory)); err != nil {
+			return fail(err, "limit memory")
 		}
 	}
 	return nil

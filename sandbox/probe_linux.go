@@ -57,7 +57,7 @@ func (p *prober) run() report {
 
 // ours tells whether a mount point is one of those that setupMounts made.
 func (p *prober) ours(point string) bool {
-	if point == "/proc" || point == "/dev/shm" || point == "/dev/pts" {
+	if p.spec.Isolate && point == trap || point == "/proc" || point == "/dev/shm" || point == "/dev/pts" {
 		return true
 	}
 	for _, m := range p.spec.Mounts {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -62,6 +63,7 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	if err != nil {
 		return nil, err
 	}
+	s.Isolate = (s.Isolate || s.Require == Isolated) && !s.Network && caps.CanIsolate()
 	if stdio.Exec != nil && !filepath.IsAbs(s.Argv[0]) {
 		return nil, fmt.Errorf("start sandbox: program %.200q is not absolute", s.Argv[0])
 	}
@@ -70,7 +72,7 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox: %w", err)
 	}
-	netOff := namespaces && !s.Network && caps.NetNS.Answer == Yes
+	netOff := namespaces && !s.Network && caps.NetNS.Answer == Yes && !slices.Contains(s.off, layerNetwork)
 	s.Network = !netOff
 	h, err := s.Spare.take(namespaces, netOff, stdio)
 	if h == nil && err == nil {
@@ -94,7 +96,14 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	p := &Process{half: h, spec: s, started: time.Now(), running: make(chan struct{}), done: make(chan struct{})}
 	p.watching.Add(1)
 	go p.watch(ctx)
-	err = p.admitRun(order{Spec: s, Namespaces: namespaces, Marker: marker, Pinned: pinned})
+	o := order{Spec: s, Namespaces: namespaces, Marker: marker, Pinned: pinned, Off: s.off}
+	var l *lures
+	if s.Isolate {
+		l = layLures(&s, marker)
+		o.Bait = &l.bait
+		defer l.close()
+	}
+	err = p.admitRun(o, l)
 	if err != nil {
 		h.kill()
 		h.finish()
@@ -119,8 +128,12 @@ func admit(caps Caps, s Spec) (namespaces bool, err error) {
 		return false, fmt.Errorf("start sandbox: directory %.200q is not absolute", s.Dir)
 	case s.Require == LevelInvalid:
 		return false, errors.New("start sandbox: no level required; Advisory must be said")
-	case s.Require > MediatedWrite:
-		return false, &UnsupportedError{s.Require, "reads and system calls are not restricted", nil}
+	case s.Require > Isolated:
+		return false, fmt.Errorf("start sandbox: no level %d", s.Require)
+	case s.Require == Isolated && s.Network:
+		return false, &UnsupportedError{s.Require, "the network is granted whole", nil}
+	case s.Require == Isolated && !caps.CanIsolate():
+		return false, &UnsupportedError{s.Require, caps.MissingIsolation(), nil}
 	}
 	namespaces = caps.Namespaces()
 	if !namespaces && s.Require > Advisory {
@@ -135,7 +148,7 @@ func admit(caps Caps, s Spec) (namespaces bool, err error) {
 }
 
 // admitRun tells the child what to do, takes its probe's answer and decides.
-func (p *Process) admitRun(o order) error {
+func (p *Process) admitRun(o order, l *lures) error {
 	if err := p.half.send(&o); err != nil {
 		return fmt.Errorf("start sandbox: send order: %w", err)
 	}
@@ -158,6 +171,9 @@ func (p *Process) admitRun(o order) error {
 		return fmt.Errorf("start sandbox: child answered %q", r.Stage)
 	}
 	p.boundary = verdict(&p.spec, r, o.Marker, o.Namespaces)
+	if l != nil {
+		p.boundary.isolated(&p.spec, r, l)
+	}
 	if p.boundary.Level < p.spec.Require {
 		_ = p.half.send(&goAhead{Run: false})
 		return &UnsupportedError{p.spec.Require, p.boundary.Evidence, nil}

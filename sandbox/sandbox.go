@@ -15,12 +15,16 @@
 // What it never does: claim a level from configuration. Before the command runs,
 // a probe inside the same sandbox, with the same credentials, tries to write
 // where the protected directories are; the parent then looks where the marker
-// landed. Only that answer makes MediatedWrite. Isolated is not claimed at all:
-// reads and system calls are not restricted here.
+// landed. Only that answer makes MediatedWrite.
 //
-// Known limits: sockets with a path outside the hidden directories can still be
-// connected to; memory is not limited; over a tree owned by somebody else even
-// root's command can only read, because it holds no capability.
+// With Spec.Isolate there also is a private root that holds nothing but system
+// directories, Spec.Read and the declared mounts; Landlock and a system call filter;
+// a session keyring of its own; limits on memory and file size. The probe then tries
+// much more (Boundary.Attempts), and only if all of it fails the level is Isolated.
+//
+// Known limits: without Isolate, sockets with a path outside the hidden directories
+// can still be connected to and memory is not limited; over a tree owned by somebody
+// else even root's command can only read, because it holds no capability.
 //
 // Any program that calls Run or Probe must call ChildMain first thing in main:
 // the child half is the same executable, started again.
@@ -46,7 +50,9 @@ const (
 	// MediatedWrite: a probe from inside this launch proved that writes do not
 	// reach the protected directories.
 	MediatedWrite
-	// Isolated is never reported yet; asking for it is ErrUnsupported.
+	// Isolated: MediatedWrite, and in this launch everything that was tried from
+	// inside against the rest of the machine failed: reads outside the grant, the
+	// network, the host's processes, forbidden system calls, the limits.
 	Isolated
 )
 
@@ -128,7 +134,11 @@ type Limits struct {
 	Output    int           // bytes kept of each stream, half head, half tail; default 64 KiB
 	Files     uint64        // open descriptors per process; default 4096, never above the inherited limit
 	Processes uint64        // processes of this user in this sandbox, best effort; default none
-	Grace     time.Duration // how long processes may outlive the main one before they count as left over; default 2 s
+	// FileSize is the greatest size of a file, in bytes, and Memory what one process
+	// may have of writable private memory, in bytes, at least 64 MiB. Both only in
+	// isolated launches; default none.
+	FileSize, Memory uint64
+	Grace            time.Duration // how long processes may outlive the main one before they count as left over; default 2 s
 }
 
 const (
@@ -136,6 +146,7 @@ const (
 	defaultOutput = 64 << 10
 	defaultFiles  = 4096
 	defaultGrace  = 2 * time.Second
+	minMemory     = 64 << 20
 )
 
 func (l Limits) withDefaults() Limits {
@@ -163,10 +174,17 @@ type Spec struct {
 	Hide    []string          // directories replaced by an empty read-only one; missing ones are ignored
 	Protect []Protect
 	Require Level // Advisory is the contract's "none"; the zero value is refused
-	Network bool  // keep the host's network; false gives a loopback that is up and nothing else
+	// Isolate asks for the isolated form where this machine has it, whatever Require
+	// says; with Require Isolated it is implied. Not with Network.
+	Isolate bool
+	// Read lists files and directories that an isolated launch shows read-only beside
+	// the mounts and the system directories. Missing ones are ignored.
+	Read    []string
+	Network bool // keep the host's network; false gives a loopback that is up and nothing else
 	Limits  Limits
 	// MergeOutput sends both streams to Result.Stdout, in the order written.
 	MergeOutput bool
+	off         []string // layers left out, for the tests of this room
 	// Spare is a process made ready for this launch, or nil. It only saves time:
 	// one that does not fit is left alone.
 	Spare *Spare
@@ -179,7 +197,29 @@ type Boundary struct {
 	Namespaces  bool   // own user, mount, pid, ipc and uts namespaces
 	NetworkOff  bool   // own network namespace
 	Evidence    string // one sentence for the receipt
+	// Attempts are what an isolated launch tried from inside before the command.
+	Attempts []Attempt
 }
+
+// Attempt is one thing that was tried from inside, with the credentials and under the
+// restrictions of the command.
+type Attempt struct {
+	Name   string
+	Held   bool   // it failed as it must
+	Answer string // what the system said
+}
+
+// The layers of an isolated launch that can be left out by a test, to see that the
+// probe notices.
+const (
+	layerRoot       = "private root"
+	layerLandlock   = "landlock"
+	layerSeccomp    = "seccomp"
+	layerNetwork    = "network namespace"
+	layerPrivileges = "privileges"
+	layerKeyring    = "session keyring"
+	layerLimits     = "limits"
+)
 
 // Result is how a run ended. All processes of the run are dead and all output
 // is read when it is returned, except as Evidence says for launches without

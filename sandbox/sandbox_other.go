@@ -13,7 +13,7 @@ func ChildMain() {}
 // Probe answers No for everything on this system.
 func Probe(context.Context, ProbeDirs) Caps {
 	no := Cap{Answer: No, Detail: "needs Linux"}
-	return Caps{no, no, no, no, no, no, no, no}
+	return Caps{no, no, no, no, no, no, no, no, no, no, no}
 }
 
 // Stdio says what the command's streams are, and what it is.
@@ -49,3 +49,6 @@ func NewSpare(Caps) *Spare { return nil }
 
 // Close does nothing on this system.
 func (*Spare) Close() {}
+
+// SystemPath is false on this system: it has no isolated launches.
+func SystemPath(string) bool { return false }

@@ -27,6 +27,23 @@ type order struct {
 	Marker     string // name of the probe's file; unguessable
 	Pinned     string // where the program of execFD is, without links; "" when there is none
 	Probe      *ProbeDirs
+	Bait       *bait
+	Off        []string // Spec.off
+}
+
+// bait is what an isolated launch is let loose on before the command.
+type bait struct {
+	Port     int    // of a listener on the host's loopback
+	Abstract string // name of an abstract socket of the host, without the leading NUL
+	Pid      int    // the host's process
+	Keyring  int    // its session keyring
+	Outside  []outside
+}
+
+// outside is a file or directory that must not be seen.
+type outside struct {
+	Path     string
+	Dev, Ino uint64
 }
 
 // go-ahead after the probe.
@@ -54,6 +71,7 @@ type report struct {
 	Probes   []probeAnswer
 	Writable []string // mounts that are writable and not ours
 	ProbeErr string
+	Attempts []Attempt
 
 	Pid       int
 	Started   bool
@@ -86,6 +104,19 @@ func (o *order) fields(w *wire) {
 		w.string(&o.Probe.Lower)
 		w.string(&o.Probe.Scratch)
 	}
+	w.strings(&o.Off)
+	if optional(w, &o.Bait) {
+		b := o.Bait
+		number(w, &b.Port)
+		w.string(&b.Abstract)
+		number(w, &b.Pid)
+		number(w, &b.Keyring)
+		list(w, &b.Outside, func(x *outside) {
+			w.string(&x.Path)
+			number(w, &x.Dev)
+			number(w, &x.Ino)
+		})
+	}
 }
 
 func (s *Spec) fields(w *wire) {
@@ -105,6 +136,8 @@ func (s *Spec) fields(w *wire) {
 	})
 	number(w, &s.Require)
 	w.bool(&s.Network)
+	w.bool(&s.Isolate)
+	w.strings(&s.Read)
 	l := &s.Limits
 	for _, d := range []*time.Duration{&l.Wall, &l.Grace} {
 		number(w, d)
@@ -112,6 +145,8 @@ func (s *Spec) fields(w *wire) {
 	number(w, &l.Output)
 	number(w, &l.Files)
 	number(w, &l.Processes)
+	number(w, &l.FileSize)
+	number(w, &l.Memory)
 	w.bool(&s.MergeOutput)
 }
 
@@ -121,7 +156,7 @@ func (r *report) fields(w *wire) {
 	w.string((*string)(&r.Stage))
 	if optional(w, &r.Caps) {
 		c := r.Caps
-		for _, x := range []*Cap{&c.UserNS, &c.MountNS, &c.PIDNS, &c.NetNS, &c.ReadOnlyTree, &c.NewMounts, &c.Proc, &c.Overlay} {
+		for _, x := range []*Cap{&c.UserNS, &c.MountNS, &c.PIDNS, &c.NetNS, &c.ReadOnlyTree, &c.NewMounts, &c.Proc, &c.Overlay, &c.PrivateRoot, &c.Landlock, &c.Seccomp} {
 			number(w, &x.Answer)
 			number(w, &x.Errno)
 			w.string(&x.Detail)
@@ -139,6 +174,11 @@ func (r *report) fields(w *wire) {
 	})
 	w.strings(&r.Writable)
 	w.string(&r.ProbeErr)
+	list(w, &r.Attempts, func(a *Attempt) {
+		w.string(&a.Name)
+		w.bool(&a.Held)
+		w.string(&a.Answer)
+	})
 	number(w, &r.Pid)
 	w.bool(&r.Started)
 	w.string(&r.StartErr)

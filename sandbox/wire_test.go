@@ -18,6 +18,9 @@ func fill(v reflect.Value, n *int) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
+			if !v.Type().Field(i).IsExported() {
+				continue // stays with the parent
+			}
 			fill(v.Field(i), n)
 		}
 	case reflect.Pointer:
@@ -80,8 +83,8 @@ func TestWireTellsEveryField(t *testing.T) {
 		if err := hear(&b, got); err != nil {
 			t.Fatal(err)
 		}
-		if !cmp.Equal(want, got) {
-			t.Errorf("told and heard differ:\n%s", cmp.Diff(want, got))
+		if !cmp.Equal(want, got, cmp.AllowUnexported(Spec{})) {
+			t.Errorf("told and heard differ:\n%s", cmp.Diff(want, got, cmp.AllowUnexported(Spec{})))
 		}
 	}
 	if err := hear(&b, new(goAhead)); !errors.Is(err, io.EOF) {
@@ -114,8 +117,8 @@ func FuzzWire(f *testing.F) {
 			t.Fatal(err)
 		}
 		again := reflect.New(reflect.TypeOf(m).Elem()).Interface().(message)
-		if err := hear(&out, again); err != nil || !cmp.Equal(m, again) {
-			t.Errorf("heard again: %v\n%s", err, cmp.Diff(m, again))
+		if err := hear(&out, again); err != nil || !cmp.Equal(m, again, cmp.AllowUnexported(Spec{})) {
+			t.Errorf("heard again: %v\n%s", err, cmp.Diff(m, again, cmp.AllowUnexported(Spec{})))
 		}
 	})
 }

@@ -30,7 +30,7 @@ func TestStatuses(t *testing.T) {
 		{"kill -ABRT $$", nil, checks.Crashed, "SIGABRT"},
 		{"", func(s *command.Spec) { s.Argv = []string{"no-such-tool"} }, checks.Unavailable, "no-such-tool"},
 		{"sleep 1000 & exit 0", nil, checks.Incomplete, "sleep"},
-		{"", func(s *command.Spec) { s.Require = sandbox.Isolated }, checks.Unavailable, "isolated"},
+		{"", func(s *command.Spec) { s.Require, s.Network = sandbox.Isolated, true }, checks.Unavailable, "isolated"},
 	} {
 		s := sh(c.script)
 		s.Limits.Grace = 50 * time.Millisecond

@@ -1,0 +1,11 @@
+package sandbox
+
+// Layers are the layers of an isolated launch that Without leaves out.
+var Layers = []string{layerRoot, layerLandlock, layerSeccomp, layerNetwork, layerPrivileges, layerKeyring, layerLimits}
+
+// Without returns s with one layer left out. Only the tests of this room can: the
+// program has no switch that weakens a launch.
+func Without(s Spec, layer string) Spec {
+	s.off = append(s.off, layer)
+	return s
+}

@@ -1,0 +1,159 @@
+//go:build linux
+
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aspengine/asp/internal/need"
+	"github.com/aspengine/asp/sandbox"
+	"github.com/aspengine/asp/sandbox/sandboxtest"
+	"github.com/google/go-cmp/cmp"
+)
+
+// isolated is a world whose machine can isolate.
+func isolated(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	if !w.caps.CanIsolate() {
+		need.Missing(t, "this machine cannot isolate: %s", w.caps.MissingIsolation())
+	}
+	return w
+}
+
+func (w *world) alone(script string) sandbox.Spec {
+	s := w.spec(script)
+	s.Require = sandbox.Isolated
+	s.Mounts = append(s.Mounts, sandbox.Mount{Kind: sandbox.MountTmpfs, Target: "/tmp"})
+	s.Env["PATH"] = "/usr/local/bin:/usr/bin:/bin"
+	s.Limits.FileSize, s.Limits.Memory, s.Limits.Files = 64<<20, 1<<30, 128
+	return s
+}
+
+func TestIsolated(t *testing.T) {
+	w := isolated(t)
+	before := sandboxtest.Listing(t, w.live)
+	res := run(t, w.caps, w.alone("cat f; echo new > n; mkdir d; mv n d/; cat d/n; echo x > /tmp/x; echo y > /dev/null; ls /"))
+	b := res.Boundary
+	if b.Level != sandbox.Isolated || !b.NetworkOff || b.DirectWrite || !strings.Contains(b.Evidence, "attempts from inside") {
+		t.Errorf("boundary %s: %s", b.Level, b.Evidence)
+	}
+	for _, a := range b.Attempts {
+		if !a.Held {
+			t.Errorf("%s: %s", a.Name, a.Answer)
+		}
+	}
+	if out := string(res.Stdout); res.ExitCode != 0 || !strings.HasPrefix(out, "live\nnew\n") || strings.Contains(out, "home") || strings.Contains(out, "sys\n") {
+		t.Errorf("exit %d, output\n%s", res.ExitCode, out)
+	}
+	if got := sandboxtest.Listing(t, w.live); !cmp.Equal(before, got) {
+		t.Errorf("live tree changed: %s", cmp.Diff(before, got))
+	}
+}
+
+// SB-01: with one layer less the level drops by itself, and a required one is refused.
+func TestSB01_EachLayerCounts(t *testing.T) {
+	w := isolated(t)
+	started := filepath.Join(w.live, "started")
+	for _, layer := range sandbox.Layers {
+		t.Run(layer, func(t *testing.T) {
+			w.fresh(t)
+			s := sandbox.Without(w.alone("touch "+started), layer)
+			_, err := sandbox.Run(context.Background(), w.caps, s)
+			if !errors.Is(err, sandbox.ErrUnsupported) {
+				t.Errorf("required: %v", err)
+			}
+			if _, err := os.Lstat(filepath.Join(w.upper, "started")); err == nil {
+				t.Error("started though refused")
+			}
+			w.fresh(t)
+			s.Require, s.Isolate = sandbox.Advisory, true
+			res := run(t, w.caps, s)
+			if l := res.Boundary.Level; l >= sandbox.Isolated || !strings.Contains(res.Boundary.Evidence, "not isolated") {
+				t.Errorf("level %s: %s", l, res.Boundary.Evidence)
+			}
+		})
+	}
+	for name, f := range map[string]func(*sandbox.Caps){
+		"no landlock":       func(c *sandbox.Caps) { c.Landlock.Answer = sandbox.No },
+		"seccomp not told":  func(c *sandbox.Caps) { c.Seccomp = sandbox.Cap{} },
+		"no pivot":          func(c *sandbox.Caps) { c.PrivateRoot.Answer = sandbox.No },
+		"no net namespace":  func(c *sandbox.Caps) { c.NetNS.Answer = sandbox.No },
+		"no user namespace": func(c *sandbox.Caps) { c.UserNS.Answer = sandbox.No },
+	} {
+		caps := w.caps
+		f(&caps)
+		if _, err := sandbox.Run(context.Background(), caps, w.alone("true")); !errors.Is(err, sandbox.ErrUnsupported) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s := w.alone("true")
+	s.Network = true
+	if _, err := sandbox.Run(context.Background(), w.caps, s); !errors.Is(err, sandbox.ErrUnsupported) {
+		t.Errorf("network granted: %v", err)
+	}
+}
+
+// Escapes, as a command would try them. Each line must print nothing.
+func TestIsolatedEscapes(t *testing.T) {
+	w := isolated(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	must(t, os.WriteFile(secret, []byte("canary-7"), 0o644))
+	l, err := net.Listen("unix", filepath.Join(filepath.Dir(secret), "agent"))
+	must(t, err)
+	defer l.Close()
+	before := sandboxtest.Listing(t, w.live)
+	for i, c := range []string{
+		"cat " + secret, "ls " + filepath.Dir(secret), "ls /root /home", "cat /etc/shadow", "ls /sys /run /var /srv",
+		"cat /proc/1/environ", "readlink /proc/1/root", "readlink /proc/1/exe", "readlink /proc/1/fd/5", "ls /proc/1/fd/5/ /proc/1/fd/6/", "ls /proc/1/root/",
+		fmt.Sprintf("ls -d /proc/%d", os.Getpid()), "kill -9 1",
+		"touch /usr/x && echo w", "touch /.asp/x && echo w", "touch /etc/x && echo w", "mkdir /x && echo w", "touch /proc/x && echo w",
+		"echo x > /proc/sys/kernel/core_pattern && echo w", "echo b > /proc/sysrq-trigger && echo w", "chmod 777 / && echo w", "chmod 666 /dev/null && echo w",
+		"unshare -U true && echo w", "unshare -m true && echo w", "unshare -n true && echo w", "nsenter -t 1 -m true && echo w",
+		"mount -t tmpfs none /tmp && echo w", "umount -l / && echo w", "mount -o remount,rw / && echo w", "mount --bind / /tmp && echo w", "chroot /usr /bin/true && echo w",
+		"mknod /tmp/n b 1 1 && echo w", "mknod /tmp/n c 1 1 && echo w", "cat /dev/sda /dev/vda /dev/mem /dev/kmsg", "ls /dev/tty && echo w", "cat /proc/kcore | head -c1",
+		"cp /bin/sh /tmp/s && chmod 4755 /tmp/s && /tmp/s -p -c 'grep -q NoNewPrivs:.1 /proc/self/status || echo w'",
+		"ln " + filepath.Join(w.live, "f") + " /tmp/f && echo w", "ln -s " + secret + " /tmp/l && cat /tmp/l", "ln -s /proc/1/root /tmp/r && ls /tmp/r/",
+		"grep -v '^ *lo:' /proc/net/dev | grep :", "exec 3<>/dev/tcp/127.0.0.1/22 && echo w", "hostname evil && echo w", "date -s 2001-01-01 >/dev/null && echo w",
+		"head -c 100000000 /dev/zero > /tmp/big && echo w", "sysctl -w kernel.hostname=x && echo w", "dmesg", "ls /tmp/.X11-unix", "env | grep -v -e ^PATH= -e ^LIVE= -e ^PWD= -e ^SHLVL= -e ^_= -e ^OLDPWD=",
+	} {
+		w.fresh(t)
+		s := w.alone("{ " + c + "; } 2>/dev/null; echo end " + fmt.Sprint(i))
+		s.Argv[0] = "bash"
+		res := run(t, w.caps, s)
+		if out := string(res.Stdout); out != fmt.Sprintf("end %d\n", i) || res.Boundary.Level != sandbox.Isolated {
+			t.Errorf("%s\n(%s) said: %s", c, res.Boundary.Level, out)
+		}
+	}
+	if got := sandboxtest.Listing(t, w.live); !cmp.Equal(before, got) {
+		t.Errorf("live tree changed: %s", cmp.Diff(before, got))
+	}
+}
+
+// What isolated work must still be able to do.
+func TestIsolatedWork(t *testing.T) {
+	w := isolated(t)
+	res := run(t, w.caps, w.alone(`set -e
+		mkdir -p a/b; echo 1 > a/b/c; mv a d; ln d/b/c e; ln -s e g; cat g; rm -r d; chmod 755 e; touch -d 2001-01-01 e; test -x e
+		mkfifo /tmp/p; (echo through > /tmp/p &); cat /tmp/p
+		(exit 3) || echo $?; sleep 0.01 & wait; kill -0 $$
+		id -u >/dev/null; date > /dev/null; head -c 4 /dev/urandom | wc -c; test -n "$(cat /proc/self/status)"; echo hi > /dev/shm/x; echo ok > /dev/stdout`))
+	if out := string(res.Stdout); res.ExitCode != 0 || !strings.HasSuffix(out, "ok\n") || !strings.Contains(out, "1\nthrough\n3\n4\n") {
+		t.Errorf("exit %d\n%s", res.ExitCode, out)
+	}
+	w.fresh(t)
+	if _, err := exec.LookPath("git"); err == nil {
+		res := run(t, w.caps, w.alone("git init -q . && git add f && git -c user.name=a -c user.email=a@b commit -qm x && git status --porcelain && git log --format=%s"))
+		if out := string(res.Stdout); res.ExitCode != 0 || !strings.HasSuffix(out, "x\n") {
+			t.Errorf("git: exit %d\n%s", res.ExitCode, out)
+		}
+	}
+}

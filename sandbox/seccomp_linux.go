@@ -1,0 +1,148 @@
+package sandbox
+
+import (
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// denial is one row of the system call table: a call that is answered with an error
+// instead of being made. With Arg >= 0 only the low 32 bits of that argument decide:
+// Any denies when a bit is set, Values when it is one of them, Unless when it is none
+// of them.
+type denial struct {
+	nr     uintptr
+	errno  unix.Errno
+	arg    int
+	any    uint32
+	values []uint32
+	unless []uint32
+}
+
+func deny(errno unix.Errno, nrs ...uintptr) []denial {
+	var out []denial
+	for _, n := range nrs {
+		out = append(out, denial{nr: n, errno: errno, arg: -1})
+	}
+	return out
+}
+
+// newNamespaces are the flags by which clone makes namespaces.
+const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+
+const (
+	tiocsti   = 0x5412
+	tioclinux = 0x541c
+)
+
+// denials is the table: what a build, a test or a provider has no use for, and what
+// exploits and escapes begin with. A list of what is allowed was rejected: it would
+// have to follow every libc and run-time system, and break tools that are harmless.
+// ENOSYS is for calls that programs try first and do without.
+func denials() []denial {
+	d := deny(unix.EPERM,
+		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP, unix.SYS_PROCESS_MADVISE,
+		unix.SYS_KEXEC_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
+		unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_FANOTIFY_INIT,
+		unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT,
+		unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
+		unix.SYS_UNSHARE, unix.SYS_SETNS,
+		unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_REBOOT, unix.SYS_ACCT, unix.SYS_SYSLOG, unix.SYS_VHANGUP,
+		unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
+		unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_NFSSERVCTL,
+		unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT,
+		unix.SYS_MOVE_PAGES, unix.SYS_MIGRATE_PAGES,
+	)
+	d = append(d, deny(unix.ENOSYS, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+		unix.SYS_CLONE3, // its flags lie in memory, where a filter cannot look; everybody falls back to clone
+	)...)
+	d = append(d, archDenials()...)
+	return append(d,
+		denial{nr: unix.SYS_CLONE, errno: unix.EPERM, arg: 0, any: newNamespaces},
+		denial{nr: unix.SYS_IOCTL, errno: unix.EPERM, arg: 1, values: []uint32{tiocsti, tioclinux}},
+		// Not every family is cut off by a network namespace.
+		denial{nr: unix.SYS_SOCKET, errno: unix.EAFNOSUPPORT, arg: 0, unless: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}},
+	)
+}
+
+// Offsets in struct seccomp_data; the low half of an argument comes first on the
+// little-endian machines that there are tables for.
+const (
+	offNr   = 0
+	offArch = 4
+	offArg0 = 16
+)
+
+// assemble turns the table into a filter program.
+func assemble(arch uint32, x32 bool, table []denial) []unix.SockFilter {
+	ld := func(off uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: off}
+	}
+	jump := func(op uint16, k uint32, jt, jf uint8) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: jt, Jf: jf, K: k}
+	}
+	ret := func(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
+	errno := func(e unix.Errno) unix.SockFilter { return ret(unix.SECCOMP_RET_ERRNO | uint32(e)) }
+	p := []unix.SockFilter{
+		ld(offArch), jump(unix.BPF_JEQ, arch, 1, 0), errno(unix.ENOSYS), // another architecture has other numbers
+		ld(offNr),
+	}
+	if x32 {
+		p = append(p, jump(unix.BPF_JSET, 0x40000000, 0, 1), errno(unix.ENOSYS))
+	}
+	for _, d := range table {
+		if d.arg < 0 {
+			p = append(p, jump(unix.BPF_JEQ, uint32(d.nr), 0, 1), errno(d.errno))
+			continue
+		}
+		body := []unix.SockFilter{ld(offArg0 + 8*uint32(d.arg))}
+		switch {
+		case d.any != 0:
+			body = append(body, jump(unix.BPF_JSET, d.any, 0, 1), errno(d.errno))
+		case d.values != nil:
+			for _, v := range d.values {
+				body = append(body, jump(unix.BPF_JEQ, v, 0, 1), errno(d.errno))
+			}
+		default:
+			for i, v := range d.unless {
+				body = append(body, jump(unix.BPF_JEQ, v, uint8(len(d.unless)-i), 0))
+			}
+			body = append(body, errno(d.errno))
+		}
+		body = append(body, ret(unix.SECCOMP_RET_ALLOW))
+		p = append(p, jump(unix.BPF_JEQ, uint32(d.nr), 0, uint8(len(body))))
+		p = append(p, body...)
+	}
+	return append(p, ret(unix.SECCOMP_RET_ALLOW))
+}
+
+// seccomp puts the filter on the calling thread, which has no_new_privs set.
+func seccomp() error {
+	if auditArch == 0 {
+		return fail(unix.ENOSYS, "filter system calls of %s", runtime.GOARCH)
+	}
+	p := assemble(auditArch, runtime.GOARCH == "amd64", denials())
+	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
+	_, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	runtime.KeepAlive(p)
+	if e != 0 {
+		return fail(e, "filter system calls")
+	}
+	return nil
+}
+
+// seccompAnswer asks without changing anything.
+func seccompAnswer() Cap {
+	if auditArch == 0 {
+		return Cap{Answer: No, Detail: "no system call table for " + runtime.GOARCH}
+	}
+	action := uint32(unix.SECCOMP_RET_ERRNO)
+	_, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
+	if e != 0 {
+		return answer(e)
+	}
+	return Cap{Answer: Yes}
+}

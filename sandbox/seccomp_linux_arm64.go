@@ -1,0 +1,8 @@
+package sandbox
+
+import "golang.org/x/sys/unix"
+
+const auditArch = unix.AUDIT_ARCH_AARCH64
+
+// archDenials are the rows that only this architecture has.
+func archDenials() []denial { return deny(unix.EPERM, unix.SYS_KEXEC_FILE_LOAD) }
