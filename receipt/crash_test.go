@@ -260,7 +260,7 @@ func TestLookup(t *testing.T) {
 	}
 	ids := fill(t, s, 1, 3)
 	again := entry(1)
-	again.Receipt.ReceiptID = receipt.NewID(draft(7).Ended)
+	again.Receipt.ReceiptID = receipt.NewID(again.Receipt.Kind, draft(7).Ended)
 	if _, err := s.Append(ctx, again); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ const headFormat = 1
 // covered. Each holds its entry too: a head that survived without its receipt
 // can restore it.
 //
-// A lane of receipts has heads of its own; see lane.
+// Each chain has heads of its own; see lane.
 func (l lane) headFiles() [2]string { return [2]string{string(l) + ".head.a", string(l) + ".head.b"} }
 
 // nextFile holds an entry that is not known to be durable yet.

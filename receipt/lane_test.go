@@ -72,9 +72,84 @@ func TestStatusesPushNothingOut(t *testing.T) {
 	wantOK(t, p.store(receipt.Options{}), len(l))
 }
 
+// Every receipt, of whatever kind, is the file receipts/<receiptId>.json.
+func TestEveryReceiptIsAFileInOneDirectory(t *testing.T) {
+	p := newPlace(t)
+	s := p.store(receipt.Options{})
+	for i, k := range []wire.ReceiptKind{wire.ReceiptStatus, wire.ReceiptCapabilities, wire.ReceiptEvaluate, wire.ReceiptInspect,
+		wire.ReceiptEditRequest, wire.ReceiptApplyAttempt, wire.ReceiptAuthorityStatus, wire.ReceiptProviderFailure} {
+		st, err := s.Append(ctx, answer(i, k))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Sync(home.EachFile); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(p.file("receipts/" + st.Receipt.ReceiptID + ".json"))
+		if err != nil || string(b) != string(st.Value().Bytes()) {
+			t.Errorf("%s: %q, %v", k, b, err)
+		}
+	}
+	wantOK(t, s, 8)
+	dirs, err := os.ReadDir(p.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range dirs {
+		if d.IsDir() && d.Name() != "receipts" && d.Name() != "results" {
+			t.Errorf("directory %s", d.Name())
+		}
+	}
+	// An id of another chain than that of the kind is refused.
+	e := answer(9, wire.ReceiptStatus)
+	e.Receipt.Kind = wire.ReceiptEvaluate
+	if _, err := s.Append(ctx, e); err == nil {
+		t.Error("an evaluation with the id of a status is taken")
+	}
+}
+
+// testdata/one-chain is the state of a program that had one chain for all kinds:
+// it is verified, read, repaired and appended to as it is.
+func TestTheStateOfOneChainStillOpens(t *testing.T) {
+	for _, boot := range []string{"one", "two"} { // "two": after the machine started anew
+		p := newPlace(t)
+		if err := os.CopyFS(p.path, os.DirFS("testdata/one-chain")); err != nil && !errors.Is(err, os.ErrExist) {
+			t.Fatal(err)
+		}
+		s := p.store(receipt.Options{Boot: boot})
+		wantOK(t, s, 5)
+		kinds := map[string]int{}
+		for _, x := range mustList(t, s) {
+			kinds[x.Kind]++
+			if st, err := s.Get(x.ReceiptID); err != nil || string(st.Receipt.Kind) != x.Kind {
+				t.Errorf("%s: %v", x.ReceiptID, err)
+			}
+		}
+		if kinds["apply-attempt"] != 2 || kinds["evaluate"] != 1 || kinds["status"] != 1 || kinds["provider-failure"] != 1 {
+			t.Errorf("%v", kinds)
+		}
+		if o, err := s.Lookup(ctx, "prov", "p-3"); err != nil || o.Applied == nil {
+			t.Errorf("%+v, %v", o, err)
+		}
+		if err := s.Recover(ctx); err != nil {
+			t.Fatal(err)
+		}
+		add(t, s, entry(7))
+		add(t, s, answer(8, wire.ReceiptEvaluate))
+		add(t, s, answer(9, wire.ReceiptStatus))
+		wantOK(t, s, 8)
+		s = p.store(receipt.Options{Boot: boot, Retention: receipt.Retention{Count: 4}})
+		fill(t, s, 10, 3)
+		if l := mustList(t, s); len(l) > 6 {
+			t.Errorf("%d are kept, want at most four in the first chain and two more", len(l))
+		}
+		wantOK(t, s, len(mustList(t, s)))
+	}
+}
+
 // Each chain is followed: removal, of the newest too, is found in all of them.
 func TestVerifyFollowsEveryChain(t *testing.T) {
-	for _, dir := range []string{"receipts", "receipts.answers", "receipts.status"} {
+	for _, end := range []string{"", "-answer", "-status"} {
 		for which, want := range map[int]string{0: "the predecessor of", 1: "does not precede", 2: "the newest, was removed"} {
 			p := newPlace(t)
 			s := p.store(receipt.Options{})
@@ -83,9 +158,9 @@ func TestVerifyFollowsEveryChain(t *testing.T) {
 				add(t, s, answer(i, wire.ReceiptEvaluate))
 				add(t, s, answer(i, wire.ReceiptStatus))
 			}
-			names, err := filepath.Glob(p.file(dir + "/rcpt-*.json"))
+			names, err := filepath.Glob(p.file("receipts/rcpt-*Z-????????????????" + end + ".json"))
 			if err != nil || len(names) != 3 {
-				t.Fatalf("%s: %v, %v", dir, names, err)
+				t.Fatalf("%q: %v, %v", end, names, err)
 			}
 			wantOK(t, s, 9)
 			if err := os.Remove(names[which]); err != nil {
@@ -94,7 +169,7 @@ func TestVerifyFollowsEveryChain(t *testing.T) {
 			for range 2 { // it stays found
 				r := verified(t, s)
 				if r.OK || r.Checked != 8 || !strings.Contains(strings.Join(r.Problems, "\n"), want) {
-					t.Errorf("%s, receipt %d: %+v, want %q", dir, which, r, want)
+					t.Errorf("%q, receipt %d: %+v, want %q", end, which, r, want)
 				}
 			}
 		}
@@ -113,7 +188,7 @@ func TestAnUnsyncedNewestThatIsRemovedStaysFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Batch().Drop()
-		names, err := filepath.Glob(p.file("receipts*/" + st.Receipt.ReceiptID + ".json"))
+		names, err := filepath.Glob(p.file("receipts/" + st.Receipt.ReceiptID + ".json"))
 		if err != nil || len(names) != 1 {
 			t.Fatalf("%v, %v", names, err)
 		}

@@ -14,8 +14,10 @@
 //	receipts.next               an entry that is not known to be durable yet
 //	results/<key>.json          index by proposal: a cache, rebuilt at need
 //
-// and the same, without an index, as receipts.answers and receipts.status: three
-// chains, so that what is asked often does not push out what was applied.
+// There are three chains in that one directory, so that what is asked often does
+// not push out what was applied. The id of a receipt says which chain it is in, so
+// that an append reads no other receipt and a reader needs no index. The two
+// further chains have heads of their own, receipts-answer.head.a and so on.
 //
 // Nothing is durable before Store.Sync (or a barrier on the batch given to
 // Open). A power cut before it loses unsynced entries and nothing else: the
@@ -83,7 +85,7 @@ type Draft struct {
 // degraded coverage among its failures. version is the program's.
 func New(d Draft, version string) wire.AuditReceipt {
 	r := wire.AuditReceipt{
-		ReceiptID:          NewID(d.Ended),
+		ReceiptID:          NewID(d.Kind, d.Ended),
 		IssuedAt:           Time(d.Ended),
 		Kind:               d.Kind,
 		Host:               wire.HostName{Name: "asp", Version: version},
@@ -137,14 +139,22 @@ func New(d Draft, version string) wire.AuditReceipt {
 // Time writes a moment as receipts hold it: UTC, milliseconds.
 func Time(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
-// NewID makes a receipt id that sorts by time and is never made twice.
-func NewID(now time.Time) string {
-	return "rcpt-" + now.UTC().Format("20060102T150405") + fmt.Sprintf("%06dZ-", now.UTC().Nanosecond()/1000) + home.Random(8)
+// NewID makes an id for a receipt of that kind. It sorts by time, names the chain
+// that the receipt belongs to, and is never made twice.
+func NewID(k wire.ReceiptKind, now time.Time) string {
+	id := "rcpt-" + now.UTC().Format("20060102T150405") + fmt.Sprintf("%06dZ-", now.UTC().Nanosecond()/1000) + home.Random(8)
+	return id + laneOf(k).suffix()
 }
 
-// isID tells whether s has the form that NewID makes:
-// rcpt-YYYYMMDDTHHMMSSuuuuuuZ-<16 hexadecimal digits>.
+// isID tells whether s has the form that NewID makes.
 func isID(s string) bool {
+	_, ok := laneOfID(s)
+	return ok
+}
+
+// isPlainID tells whether s has the form rcpt-YYYYMMDDTHHMMSSuuuuuuZ-<16
+// hexadecimal digits>, which is all of an id in the first chain.
+func isPlainID(s string) bool {
 	const form = "rcpt-00000000T000000000000Z-xxxxxxxxxxxxxxxx"
 	if len(s) != len(form) {
 		return false
@@ -242,8 +252,8 @@ func (e *Entry) seal(previous string) (*Stored, error) {
 	if !e.Outcome.valid() {
 		return nil, fmt.Errorf("outcome %.60q is none", string(e.Outcome))
 	}
-	if !isID(e.Receipt.ReceiptID) {
-		return nil, fmt.Errorf("receipt id %.100q is none of ours", e.Receipt.ReceiptID)
+	if l, ok := laneOfID(e.Receipt.ReceiptID); !ok || l != laneOf(e.Receipt.Kind) {
+		return nil, fmt.Errorf("receipt id %.100q is none of ours, or none of a receipt of kind %.60q", e.Receipt.ReceiptID, string(e.Receipt.Kind))
 	}
 	r, err := e.Form()
 	if err != nil {

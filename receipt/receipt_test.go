@@ -213,7 +213,7 @@ func TestNewMirrorsAndMatchesTheSchema(t *testing.T) {
 	if r.Timing.ElapsedMs != 1000 || r.IssuedAt != "2026-05-04T03:02:03.000Z" {
 		t.Errorf("timing = %+v, issued %s", r.Timing, r.IssuedAt)
 	}
-	if a, b := receipt.NewID(d.Ended), receipt.NewID(d.Ended); a == b {
+	if a, b := receipt.NewID(d.Kind, d.Ended), receipt.NewID(d.Kind, d.Ended); a == b {
 		t.Error("the same id twice")
 	}
 	schema := publicSchema(t, "verdict.schema.json#/$defs/auditReceipt")

@@ -49,9 +49,8 @@ type Options struct {
 // other processes on the same directory.
 type Store struct {
 	lane      lane
-	open      sync.Mutex
-	others    map[lane]*Store // under open; of the first lane: the others, once used
-	mu        sync.Mutex
+	others    []*Store    // of the first lane: the others
+	mu        *sync.Mutex // one for all lanes, as is the lock on the directory
 	state     *home.State
 	dir       vfs.Dir // of state, not ours to close
 	receipts  vfs.Dir
@@ -74,7 +73,7 @@ func Open(st *home.State, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{lane: laneApply, state: st, dir: st.Dir(), receipts: receipts, results: results, batch: o.Batch, retention: o.Retention, boot: o.Boot, now: o.Now}
+	s := &Store{lane: laneApply, mu: new(sync.Mutex), state: st, dir: st.Dir(), receipts: receipts, results: results, batch: o.Batch, retention: o.Retention, boot: o.Boot, now: o.Now}
 	if s.batch == nil {
 		s.batch = new(home.Batch)
 	}
@@ -94,7 +93,7 @@ func Open(st *home.State, o Options) (*Store, error) {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	return s, nil
+	return s.withLanes(), nil
 }
 
 // locked runs f alone among all users of the directory.
@@ -115,20 +114,18 @@ func (s *Store) locked(ctx context.Context, f func() error) (err error) {
 // entry may appear.
 func (s *Store) Append(ctx context.Context, e Entry) (*Stored, error) {
 	var out *Stored
-	x, err := s.of(laneOf(e.Receipt.Kind))
-	if err == nil {
-		err = x.locked(ctx, func() (err error) {
-			if err := x.state.Owe(x.batch); err != nil {
-				return err
-			}
-			h, err := x.current()
-			if err != nil {
-				return err
-			}
-			out, err = x.append(h, e)
+	x := s.of(laneOf(e.Receipt.Kind))
+	err := x.locked(ctx, func() (err error) {
+		if err := x.state.Owe(x.batch); err != nil {
 			return err
-		})
-	}
+		}
+		h, err := x.current()
+		if err != nil {
+			return err
+		}
+		out, err = x.append(h, e)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("append receipt %.100q: %w", e.Receipt.ReceiptID, err)
 	}
@@ -243,20 +240,14 @@ func (s *Store) Get(id string) (*Stored, error) {
 	if !isID(id) {
 		return nil, fmt.Errorf("read receipt %.100q: %w", id, ErrNoReceipt)
 	}
-	all, err := s.lanes()
+	st, err := s.read(id + ".json")
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrNoReceipt
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read receipt %s: %w", id, err)
 	}
-	for _, x := range all {
-		st, err := x.read(id + ".json")
-		if err == nil {
-			return st, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("read receipt %s: %w", id, err)
-		}
-	}
-	return nil, fmt.Errorf("read receipt %s: %w", id, ErrNoReceipt)
+	return st, nil
 }
 
 func (s *Store) read(name string) (*Stored, error) {
@@ -289,29 +280,30 @@ type Summary struct {
 // receipts are left out; Verify reports them.
 func (s *Store) List(ctx context.Context) ([]Summary, error) {
 	out := []Summary{}
-	err := s.each(func(x *Store) error {
-		names, err := x.names()
-		for _, n := range names {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			st, err := x.read(n)
-			if err != nil {
-				continue
-			}
-			r := st.Receipt
-			out = append(out, Summary{r.ReceiptID, r.IssuedAt, string(r.Kind), r.ProposalID, st.Outcome})
-		}
-		return err
-	})
+	es, err := s.receipts.List()
 	if err != nil {
 		return nil, fmt.Errorf("list receipts: %w", err)
+	}
+	for _, e := range es {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("list receipts: %w", err)
+		}
+		if id, ok := strings.CutSuffix(e.Name, ".json"); !ok || !isID(id) {
+			continue
+		}
+		st, err := s.read(e.Name)
+		if err != nil {
+			continue
+		}
+		r := st.Receipt
+		out = append(out, Summary{r.ReceiptID, r.IssuedAt, string(r.Kind), r.ProposalID, st.Outcome})
 	}
 	slices.SortFunc(out, func(a, b Summary) int { return strings.Compare(a.ReceiptID, b.ReceiptID) })
 	return out, nil
 }
 
-// names lists the names in receipts/ that look like a receipt's, sorted.
+// names lists the names in receipts/ that look like those of this chain's
+// receipts, sorted, which is by time.
 func (s *Store) names() ([]string, error) {
 	es, err := s.receipts.List()
 	if err != nil {
@@ -319,8 +311,10 @@ func (s *Store) names() ([]string, error) {
 	}
 	var out []string
 	for _, e := range es {
-		if id, ok := strings.CutSuffix(e.Name, ".json"); ok && isID(id) {
-			out = append(out, e.Name)
+		if id, ok := strings.CutSuffix(e.Name, ".json"); ok {
+			if l, ok := laneOfID(id); ok && l == s.lane {
+				out = append(out, e.Name)
+			}
 		}
 	}
 	slices.Sort(out)

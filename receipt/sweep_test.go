@@ -13,6 +13,7 @@ import (
 	"github.com/aspengine/asp/internal/vfs/faultfs"
 	"github.com/aspengine/asp/internal/vfs/memfs"
 	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/seam/wire"
 )
 
 // session opens the store on a file system, appends n entries from the number
@@ -35,7 +36,11 @@ func session(fsys vfs.FS, boot string, from, n int, mode home.SyncMode) (appende
 	}
 	defer s.Batch().Drop()
 	for i := range n {
-		kept, err := s.Append(ctx, entry(from+i))
+		e := entry(from + i)
+		if i == 3 { // another chain in the same directory
+			e = answer(from+i, wire.ReceiptEvaluate)
+		}
+		kept, err := s.Append(ctx, e)
 		if err != nil {
 			return appended, synced, err
 		}

@@ -86,7 +86,8 @@ func (s *Store) verify(ctx context.Context, all *Report) error {
 	return nil
 }
 
-// readLinks reads all files, reporting those that are no receipts.
+// readLinks reads the receipts of this chain; what is no receipt of any is
+// reported with the first.
 func (s *Store) readLinks(ctx context.Context, r *Report) ([]*link, error) {
 	es, err := s.receipts.List()
 	if err != nil {
@@ -105,8 +106,14 @@ func (s *Store) readLinks(ctx context.Context, r *Report) ([]*link, error) {
 			return nil, err
 		}
 		id, ok := strings.CutSuffix(n, ".json")
-		if !ok || !isID(id) {
-			r.add("%.100q is no receipt", n)
+		l, is := laneOfID(id)
+		if !ok || !is {
+			if s.lane == laneApply {
+				r.add("%.100q is no receipt", n)
+			}
+			continue
+		}
+		if l != s.lane {
 			continue
 		}
 		r.Checked++
