@@ -132,6 +132,9 @@ func TestNarrow(t *testing.T) {
 		{"src/a/**", "src/**", "src/**", "src/a/b", "src/b"},
 		{"src/**", "**/* !**/.env", "**/* !**/.env", "src/a", "src/.env b"},
 		{"", "**/*", "", "", "a"},
+		{"**/*", "provider-artifacts", "**/*", "a", ""},
+		{"**/*", "host-provided-cache /usr/lib/x", "**/*", "a", ""},
+		{"**/*", "", "**/*", "a", ""},
 	} {
 		list := func(s string) []string {
 			if s == "-" {

@@ -51,17 +51,14 @@ func (g grant) allows(p string) bool {
 	return len(g.sets) > 0
 }
 
-// narrow makes the grant. A manifest may speak of the snapshot as a whole
-// (workspace:…) instead of globs; such words narrow nothing, and no more do they
-// grant anything by themselves.
+// narrow makes the grant. What a manifest declares under filesystem.read narrows it
+// where it is a list of globs of the workspace. Most manifests have words there
+// (workspace:snapshot, provider-artifacts) or nothing, and mean what their process
+// opens by itself; reading such a list as globs would grant them nothing.
 func narrow(requested *wire.Permissions, declared []string) (grant, error) {
-	var globsDeclared []string
-	for _, d := range declared {
-		if strings.Contains(d, ":") {
-			globsDeclared = nil
-			break
-		}
-		globsDeclared = append(globsDeclared, d)
+	globsDeclared := declared
+	if len(declared) == 0 || slices.ContainsFunc(declared, isWord) {
+		globsDeclared = nil
 	}
 	ask := []string{"**/*"}
 	if requested != nil && requested.Read != nil {
@@ -94,6 +91,12 @@ func narrow(requested *wire.Permissions, declared []string) (grant, error) {
 		}
 	}
 	return g, nil
+}
+
+// isWord tells that an entry of filesystem.read is no glob of the workspace: a
+// word of the manifest's own, or a path of the machine.
+func isWord(s string) bool {
+	return strings.HasPrefix(s, "/") || strings.Contains(s, ":") || !strings.ContainsAny(s, "*?[{/.!")
 }
 
 // subset tells whether every glob of a that adds is one of b, whose exclusions

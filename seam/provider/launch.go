@@ -123,7 +123,8 @@ func (p *Pool) spec(m manifest.Manifest) (s sandbox.Spec, scratch string, err er
 	}
 	s.Env = map[string]string{"HOME": s.Dir, "TMPDIR": s.Dir, "LANG": "C.UTF-8", "PATH": defaultPath}
 	for _, name := range m.Env {
-		if l.Lookup != nil && !strings.HasPrefix(name, "GIT_") {
+		// The home and the temporary directory are its own, whatever it would like.
+		if l.Lookup != nil && name != "HOME" && name != "TMPDIR" && !strings.HasPrefix(name, "GIT_") {
 			if v, ok := l.Lookup(name); ok {
 				s.Env[name] = v
 			}
