@@ -64,7 +64,8 @@ type Engine struct {
 	pol   policy.Policy
 	// isEnrolled: a person trusted the repository to bring a policy.
 	isEnrolled bool
-	caps       *sandbox.Caps // what the machine gave when it was asked
+	caps       *sandbox.Caps     // what the machine gave when it was asked
+	proof      *sandbox.Boundary // what an isolated launch proved
 	enrolment  policy.Enrolment
 	receipts   *receipt.Store
 	packs      *snapshot.Store

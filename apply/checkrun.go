@@ -26,7 +26,8 @@ import (
 // wrote.
 func (e *Engine) runChecks(ctx context.Context, t *tx) error {
 	j := &judgement{
-		e: e, pol: e.pol, callSite: t.r.CallSite, named: t.r.Checks, applying: true, basePolicy: t.r.BasePolicyDigest, blocking: e.ownPolicy(t),
+		isolate: t.r.RequireAssurance == checks.Isolated || e.wantsIsolated(),
+		e:       e, pol: e.pol, callSite: t.r.CallSite, named: t.r.Checks, applying: true, basePolicy: t.r.BasePolicyDigest, blocking: e.ownPolicy(t),
 		now: t.candidate, effects: t.effects, perm: t.permOf(), drift: t.drift, blobs: t.r.Blobs, started: t.started,
 	}
 	err := j.run(ctx)
@@ -78,8 +79,8 @@ func (e *Engine) checkNames() []string {
 }
 
 // commandSpec is what the trusted configuration says of a command check.
-func (e *Engine) commandSpec(c policy.Command, cs wire.CallSite) command.Spec {
-	s := command.Spec{Argv: c.Argv, Env: c.Env, Timeout: c.Timeout, Path: os.Getenv("PATH"), Require: level(e.cfg.Sandbox.Require), Pass: map[string]string{}}
+func (e *Engine) commandSpec(c policy.Command, cs wire.CallSite, isolate bool) command.Spec {
+	s := command.Spec{Argv: c.Argv, Env: c.Env, Timeout: c.Timeout, Path: os.Getenv("PATH"), Require: level(e.cfg.Sandbox.Require), Isolate: isolate, Pass: map[string]string{}}
 	for _, name := range e.cfg.Sandbox.Env {
 		if v, ok := os.LookupEnv(name); ok {
 			s.Pass[name] = v
@@ -97,10 +98,32 @@ func (e *Engine) commandSpec(c policy.Command, cs wire.CallSite) command.Spec {
 	if n := e.cfg.Sandbox.Limits["processes"]; n > 0 {
 		s.Limits.Processes = uint64(n)
 	}
+	if n := e.cfg.Sandbox.Limits["fileMb"]; n > 0 {
+		s.Limits.FileSize = uint64(min(n, 1<<40)) << 20
+	}
+	if n := e.cfg.Sandbox.Limits["memoryMb"]; n > 0 {
+		s.Limits.Memory = uint64(min(n, 1<<40)) << 20
+	}
 	if b := e.pol.Budget(cs); b > 0 && (s.Timeout == 0 || b < s.Timeout) {
 		s.Timeout = b
 	}
 	return s
+}
+
+// wantsIsolated tells whether the configuration or a requirement of the policy takes
+// nothing less than isolated. Everything else may be proved at less cost.
+func (e *Engine) wantsIsolated() bool {
+	if e.cfg.Sandbox.Require == wire.Isolated {
+		return true
+	}
+	for _, cs := range []wire.CallSite{wire.Interactive, wire.Gate, wire.Sweep} {
+		for _, d := range e.pol.Demands(cs, nil) {
+			if q := d.Requirement; q != nil && len(q.Assurance) == 1 && q.Assurance[0] == wire.Isolated {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func level(m wire.Mode) sandbox.Level {

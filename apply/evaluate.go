@@ -213,7 +213,8 @@ func staleBaseline(detail string) wire.Degradation {
 
 func (v *evaluation) judgement() *judgement {
 	j := &judgement{
-		e: v.e, pol: v.pol, callSite: v.q.CallSite, named: v.q.Checks, comparison: v.q.Comparison, basePolicy: v.q.BasePolicyDigest,
+		isolate: v.e.wantsIsolated(),
+		e:       v.e, pol: v.pol, callSite: v.q.CallSite, named: v.q.Checks, comparison: v.q.Comparison, basePolicy: v.q.BasePolicyDigest,
 		limit: time.Duration(v.q.TimeoutMs) * time.Millisecond, drift: v.drift, blobs: v.q.Blobs, started: v.started,
 		now: func() candidate { return v.shown },
 	}

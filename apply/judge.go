@@ -39,6 +39,7 @@ type judgement struct {
 	callSite wire.CallSite
 	named    []string // command checks asked for by name
 	applying bool
+	isolate  bool // what runs has to be isolated, if this machine can
 	// comparison, if set, wins over what is configured for a provider.
 	comparison string
 	// basePolicy is what the caller believes the policy to be; "" for nothing.
@@ -143,7 +144,7 @@ func (j *judgement) checks(ctx context.Context) ([]checks.Check, error) {
 	}
 	commands := j.pol.Commands(j.callSite, j.named)
 	for _, c := range commands {
-		spec := j.e.commandSpec(c, j.callSite)
+		spec := j.e.commandSpec(c, j.callSite, j.isolate)
 		if _, err := command.New(c.Name, spec); err != nil {
 			return nil, err
 		}
@@ -175,8 +176,12 @@ func (j *judgement) sandboxNotes() {
 		}
 	}
 	for _, k := range []string{"cpuPct", "memoryMb", "fileMb"} {
-		if j.e.cfg.Sandbox.Limits[k] > 0 {
-			j.note("sandbox.limits." + k + " is not enforced here")
+		switch {
+		case j.e.cfg.Sandbox.Limits[k] == 0:
+		case k == "cpuPct":
+			j.note("sandbox.limits.cpuPct is not enforced here")
+		case !j.isolate:
+			j.note("sandbox.limits." + k + " is not enforced here without isolation")
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (e *Engine) ProviderOptions(ctx context.Context) (provider.Options, error) 
 		},
 		State: e.state.Dir(),
 		Sandbox: provider.Launch{
-			Caps: caps, Require: level(e.cfg.Sandbox.Require), Hide: hide, Protect: protect, Read: e.cfg.Sandbox.Read,
+			Caps: caps, Require: level(e.cfg.Sandbox.Require), Isolate: e.wantsIsolated(), Hide: hide, Protect: protect, Read: e.cfg.Sandbox.Read,
 			Env: env, Lookup: os.LookupEnv, Scratch: h.Path(home.ScratchDir),
 			Limits: provider.Limits{Wall: time.Duration(limits["wallclockMs"]) * time.Millisecond, Files: uint64(limits["fd"]),
 				CPUPct: limits["cpuPct"], MemoryMb: limits["memoryMb"]},

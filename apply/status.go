@@ -150,12 +150,41 @@ func (e *Engine) Caps(ctx context.Context) (sandbox.Caps, error) {
 	return c, nil
 }
 
-// assuranceCapabilities are the modes that a check could establish here, by the
-// abilities that the kernel shows; each run proves its own.
+// Isolation is what an isolated launch proves here. It is tried once, with nothing in
+// it; every later one proves its own.
+func (e *Engine) Isolation(ctx context.Context) (sandbox.Boundary, error) {
+	if e.proof != nil {
+		return *e.proof, nil
+	}
+	caps, err := e.Caps(ctx)
+	if err != nil {
+		return sandbox.Boundary{}, err
+	}
+	protect := []string{e.ws.Root()}
+	if e.git != nil {
+		protect = append(protect, e.git.GitDir)
+	}
+	hide := []string{e.o.Home.Path()}
+	if e.o.UserHome != "" {
+		hide = append(hide, e.o.UserHome)
+	}
+	b, err := sandbox.Prove(ctx, caps, protect, hide)
+	if err == nil {
+		e.proof = &b
+	}
+	return b, err
+}
+
+// assuranceCapabilities are the modes that a check could establish here: isolated by
+// a launch that proved it, the others by the abilities that the kernel shows. Each run
+// proves its own.
 func (e *Engine) assuranceCapabilities(ctx context.Context) []wire.Mode {
 	out := []wire.Mode{wire.Advisory}
 	if caps, err := e.Caps(ctx); err == nil && caps.Namespaces() {
 		out = append(out, wire.Gated, wire.MediatedWrite)
+		if b, err := e.Isolation(ctx); err == nil && b.Level == sandbox.Isolated {
+			out = append(out, wire.Isolated)
+		}
 	}
 	return out
 }

@@ -31,6 +31,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -237,4 +238,16 @@ type Result struct {
 	Truncated  bool // a stream was longer than Limits.Output
 	Elapsed    time.Duration
 	Boundary   Boundary
+}
+
+// Prove finds out by an isolated launch of nothing much what such a launch proves here,
+// for a command that sees neither protect nor hide. What the machine cannot give is
+// said by the level and the evidence; an error means that it could not be tried.
+func Prove(ctx context.Context, caps Caps, protect, hide []string) (Boundary, error) {
+	s := Spec{Argv: []string{"true"}, Dir: "/", Env: map[string]string{"PATH": "/usr/bin:/bin"}, Hide: hide, Require: Advisory, Isolate: true}
+	for _, d := range protect {
+		s.Protect = append(s.Protect, Protect{Path: d})
+	}
+	res, err := Run(ctx, caps, s)
+	return res.Boundary, err
 }

@@ -438,6 +438,7 @@ func (c *Candidate) readable(spec *Spec) error {
 
 // show keeps a hidden directory visible, read-only.
 func (c *Candidate) show(dir string) {
+	c.lent = append(c.lent, dir)
 	if c.hidden(dir) {
 		c.mounts = append(c.mounts, sandbox.Mount{Kind: sandbox.MountBindRO, Target: dir, Source: dir})
 	}

@@ -12,6 +12,7 @@ package worktree
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/snapshot"
@@ -101,7 +102,8 @@ type Candidate struct {
 	mounts  []sandbox.Mount
 	hide    []string
 	protect []sandbox.Protect
-	tmp     string // visible path of the private temporary directory
+	lent    []string // read-only in an isolated launch too
+	tmp     string   // visible path of the private temporary directory
 	spare   *sandbox.Spare
 	closed  bool
 }
@@ -116,8 +118,8 @@ func (c *Candidate) HomeDir() string { return c.tmp + "/home" }
 // Sandbox returns the part of a launch that the candidate decides: working
 // directory, mounts, hidden and protected directories, and HOME and TMPDIR. The
 // caller adds argv, further environment, limits and the level. expose lists
-// files or directories that stay visible read-only if they are hidden otherwise
-// (directories of PATH).
+// files or directories that stay visible read-only if they are hidden otherwise, as
+// everything is in an isolated launch (directories of PATH).
 func (c *Candidate) Sandbox(expose []string) sandbox.Spec {
 	s := sandbox.Spec{
 		Dir:     c.Dir,
@@ -125,6 +127,7 @@ func (c *Candidate) Sandbox(expose []string) sandbox.Spec {
 		Mounts:  append([]sandbox.Mount(nil), c.mounts...),
 		Hide:    append([]string(nil), c.hide...),
 		Protect: append([]sandbox.Protect(nil), c.protect...),
+		Read:    append(slices.Clone(c.lent), expose...),
 		Spare:   c.spare,
 	}
 	for _, e := range expose {

@@ -40,6 +40,7 @@ type Spec struct {
 	// stay visible. "" takes the system's usual one.
 	Path    string
 	Network bool // keep the host's network
+	Isolate bool // isolate where the machine can, though Require says less
 	Limits  sandbox.Limits
 }
 
@@ -121,6 +122,7 @@ func (c *Check) sandbox(cand *worktree.Candidate) (sandbox.Spec, error) {
 		}
 	}
 	s.Argv, s.Require, s.Network, s.Limits, s.MergeOutput = c.spec.Argv, c.spec.Require, c.spec.Network, c.spec.Limits, true
+	s.Isolate = c.spec.Isolate
 	if c.spec.Timeout > 0 {
 		s.Limits.Wall = c.spec.Timeout
 	}

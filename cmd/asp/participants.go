@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/aspengine/asp/apply"
+	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/seam/provider"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/spf13/pflag"
@@ -32,6 +33,9 @@ func (e *env) enlist(ctx context.Context, fs *pflag.FlagSet, eng *apply.Engine) 
 	o, err := eng.ProviderOptions(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if m, _ := fs.GetString("require-assurance"); m == checks.Isolated.String() {
+		o.Sandbox.Isolate = true
 	}
 	trace, err := e.traceFile()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/aspengine/asp/apply"
@@ -238,6 +239,9 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 	default:
 		d.Mode = doctorAnswer{"advisory", "checks run with your own rights: " + caps.Missing()}
 	}
+	if caps.Namespaces() {
+		d.Mode = isolation(ctx, eng, caps, d.Mode)
+	}
 	for _, r := range caps.Rows() {
 		d.Sandbox = append(d.Sandbox, doctorRow{r.Name, r.Cap.Answer.String(), r.Cap.Detail})
 	}
@@ -260,4 +264,21 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 		d.Attention = append(d.Attention, a.Path+": "+a.Why)
 	}
 	return d, caps, nil
+}
+
+// isolation tells whether this machine can isolate, and what is missing or to be done
+// for it. less is what it gives in any case.
+func isolation(ctx context.Context, eng *apply.Engine, caps sandbox.Caps, less doctorAnswer) doctorAnswer {
+	b, err := eng.Isolation(ctx)
+	switch {
+	case err != nil:
+		less.Why += "; whether it can isolate could not be tried: " + err.Error()
+	case b.Level == sandbox.Isolated:
+		return doctorAnswer{"isolated", less.Why + "; with sandbox.require isolated in config.json, or --require-assurance isolated, they see nothing else of this machine either: a launch just now proved it by " + strconv.Itoa(len(b.Attempts)) + " attempts"}
+	case !caps.CanIsolate():
+		less.Why += "; isolated needs more: " + caps.MissingIsolation()
+	default:
+		less.Why += "; isolated was tried: " + b.Evidence
+	}
+	return less
 }

@@ -104,7 +104,8 @@ func (p *Pool) spec(m manifest.Manifest) (s sandbox.Spec, scratch string, err er
 	s = sandbox.Spec{
 		Argv: append([]string{m.Bin}, m.Args...), Dir: privateTmp, Require: l.Require,
 		// The life of a provider has no end of its own; its requests have.
-		Limits: sandbox.Limits{Wall: math.MaxInt64, Output: stderrBytes, Files: limits.Files, Grace: graceLeftover},
+		Limits: sandbox.Limits{Wall: math.MaxInt64, Output: stderrBytes, Files: limits.Files, Memory: uint64(limits.MemoryMb) << 20, Grace: graceLeftover},
+		Isolate: l.Isolate,
 	}
 	if s.Require == sandbox.LevelInvalid {
 		s.Require = sandbox.Advisory
@@ -149,9 +150,10 @@ func (p *Pool) exposed(m manifest.Manifest) []sandbox.Mount {
 	l := p.o.Sandbox
 	hidden := append(slices.Clone(l.Hide), privateTmp, "/dev", "/run/user", "/var/tmp")
 	keep := append(slices.Clone(hidden), l.Protect...)
+	isolate := l.Isolate || l.Require == sandbox.Isolated // then all but the system is hidden
 	var shown []string
 	show := func(path string) {
-		if _, err := os.Lstat(path); err == nil && under(path, hidden) && !under(path, shown) {
+		if _, err := os.Lstat(path); err == nil && (under(path, hidden) || isolate && !sandbox.SystemPath(path)) && !under(path, shown) {
 			shown = append(shown, path)
 		}
 	}

@@ -59,6 +59,7 @@ type Options struct {
 type Launch struct {
 	Caps    sandbox.Caps
 	Require sandbox.Level // LevelInvalid means Advisory
+	Isolate bool          // isolate where the machine can, though Require says less
 	// Hide are directories that no provider sees: workspace root, git directory,
 	// ASP_HOME, the user's home. What a provider needs of its own inside them is
 	// shown read-only.
@@ -83,7 +84,7 @@ type Limits struct {
 	Wall     time.Duration // one request; default 30 s, at most 5 min
 	Files    uint64        // descriptors; default 256
 	CPUPct   int64         // of one CPU, told to the provider and not enforced; default 100
-	MemoryMb int64         // told to the provider and not enforced; default 1024
+	MemoryMb int64         // told to the provider, and in an isolated launch what one process of it may have; default 1024
 }
 
 // Settings are what a provider is asked, from providers{} of config.json.
