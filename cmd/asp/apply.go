@@ -164,9 +164,13 @@ func runApply(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 			if diff || r.DryRun {
 				e.stdout.Write(patch.Render(cs, patch.RenderOptions{Terminal: e.ui.outTTY, Color: e.ui.outColor}))
 			}
-			// Counting the lines of many files need not hold up the write.
 			stat = make(chan []byte, 1)
-			go func() { stat <- patch.Stat(cs, patch.RenderOptions{Color: e.ui.outColor, Width: e.ui.width}) }()
+			count := func() { stat <- patch.Stat(cs, patch.RenderOptions{Color: e.ui.outColor, Width: e.ui.width}) }
+			if len(cs) < 64 {
+				count()
+			} else { // the lines of many files need not hold up the write
+				go count()
+			}
 		}
 	}
 	a, err := eng.Apply(ctx, r)
