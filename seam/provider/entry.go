@@ -21,6 +21,9 @@ type entry struct {
 	id      string
 	turn    chan struct{} // holds one
 	session *session      // of whoever has the turn
+	// deaf: it does not follow workspace/baselineChanged, as was seen. Of whoever
+	// has the turn.
+	deaf bool
 
 	mu       sync.Mutex
 	timer    *time.Timer

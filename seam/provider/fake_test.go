@@ -136,6 +136,9 @@ func (f *fake) main() int {
 				f.call("workspace/listTree", `{}`)
 			}
 		case "workspace/baselineChanged":
+			if f.how["deaf"] != "" {
+				continue
+			}
 			f.baseline, _ = params.Get("baseline")
 		case "shutdown":
 			switch {
@@ -157,6 +160,11 @@ func (f *fake) main() int {
 		case "check/evaluate", "edit/propose":
 			f.requests++
 			f.served = nil
+			changeset, _ := params.Get("changeset")
+			if b, ok := changeset.Get("baseline"); ok && f.how["deaf"] == "refuse" && !canon.Equal(b, f.baseline) {
+				f.fail(id, -32013, `{"failClass":"input","detail":"stale baseline"}`)
+				continue
+			}
 			if code, leave := f.work(m, id, params); leave {
 				return code
 			}
@@ -241,6 +249,9 @@ func (f *fake) initialize(id, params canon.Value) {
 func (f *fake) work(method string, id, params canon.Value) (code int, leave bool) {
 	result := f.honest(method, params)
 	out := f.edit(result)
+	if f.how["deaf"] == "echo" {
+		out = replace(out, []string{"validAsOf", "baseline"}, f.baseline)
+	}
 	line := string(canon.ObjectOf(canon.Member{Key: "jsonrpc", Value: canon.StringOf("2.0")}, canon.Member{Key: "id", Value: id}, canon.Member{Key: "result", Value: out}).Bytes())
 	how := f.how["work"]
 	if n, ok := strings.CutPrefix(how, "first:"); ok { // bad for the first request of a session only

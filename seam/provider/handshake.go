@@ -76,7 +76,7 @@ func (s *session) handshake(ctx context.Context, b wire.Baseline) *fault {
 	if err := s.conn.Notify(ctx, wire.MethodInitialized, grant); err != nil {
 		return s.failed(ctx, err)
 	}
-	s.baseline = b
+	s.first, s.baseline = b, b
 	s.entry.moved(s, wire.Initialized)
 	return nil
 }

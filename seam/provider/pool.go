@@ -222,8 +222,25 @@ func (p *Pool) use(ctx context.Context, id string, budget time.Duration, b wire.
 			out = f(ctx, t)
 		}
 	}
+	if out != nil && out.movedOn(t.s, b) {
+		// Providers exist that ignore workspace/baselineChanged and then find every
+		// question stale. One that is asked anew from the start has no such excuse.
+		p.drop(e)
+		again := p.ready(ctx, t, b)
+		if again == nil {
+			again = f(ctx, t)
+		}
+		e.deaf = e.deaf || again == nil
+		out = again
+	}
 	p.settle(t, out)
 	return t, out
+}
+
+// movedOn tells that f may come of a session that was begun at another baseline
+// than b.
+func (f *fault) movedOn(s *session, b wire.Baseline) bool {
+	return s != nil && s.first != b && s.alive() && (f.reason == wire.DegradeError || f.reason == wire.DegradeStale)
 }
 
 func missing(format string, a ...any) *fault {
@@ -253,7 +270,7 @@ func (p *Pool) ready(ctx context.Context, t *turn, b wire.Baseline) *fault {
 		f.blameless = true
 		return f
 	}
-	if s := t.e.session; s != nil && (!s.alive() || !canon.Equal(s.m.Value, t.m.Value)) {
+	if s := t.e.session; s != nil && (!s.alive() || !canon.Equal(s.m.Value, t.m.Value) || t.e.deaf && s.first != b) {
 		p.drop(t.e)
 	}
 	if t.e.session == nil {

@@ -37,6 +37,7 @@ type session struct {
 	proc     *process
 	conn     *rpc.Conn
 	declared declared
+	first    wire.Baseline // of the handshake
 	baseline wire.Baseline // as it was told last
 
 	mu    sync.Mutex

@@ -425,6 +425,29 @@ func TestBaselineMoves(t *testing.T) {
 	}
 }
 
+// Providers that are never told of another baseline, because they do not listen,
+// are started again for it.
+func TestDeafToBaselines(t *testing.T) {
+	for _, how := range []string{"deaf=refuse", "deaf=echo"} {
+		w := newWorld(t, nil)
+		w.add("fake", how)
+		for _, rev := range []string{"git:tree:0a", "git:tree:0b", "git:tree:0b", "git:tree:0c"} {
+			s := w.subject()
+			s.Baseline.Rev = rev
+			v, err := canon.From(wire.ChangeSet{Baseline: s.Baseline, Changes: s.Changes})
+			must(t, err)
+			s.Changeset, s.ChangesetDigest = v, canon.DigestText(v)
+			if res := w.run(t.Context(), "fake", s, provider.Settings{}, 20*time.Second); res.Status != checks.Failed {
+				t.Errorf("%s, %s: %s: %s", how, rev, res.Status, res.Detail)
+			}
+			w.pool.BaselineChanged(s.Baseline)
+		}
+		if s := w.pool.Standing(t.Context(), "fake"); s.Failure != "" || s.Quarantine != nil {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
 // One request at a time, whoever asks; the fake ends when it is sent something
 // while its callback is open.
 func TestOneAtATime(t *testing.T) {
