@@ -54,7 +54,7 @@ func commands() []*command {
 		applyCommand(), planCommand(), publishCommand(), undoCommand(),
 		policyCommand(),
 		statusCommand(), doctorCommand(), recoverCommand(), receiptsCommand(),
-		hostCommand(), checkCommand(), ciCommand(), serverCommand(), repoCommand(),
+		hostCommand(), checkCommand(), ciCommand(), fixCommand(), serverCommand(), repoCommand(),
 		conformanceCommand(), schemaCommand(),
 		providerCommand(),
 	}
