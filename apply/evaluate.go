@@ -417,8 +417,13 @@ func (e *Engine) failRequest(ctx context.Context, d receipt.Draft, cancelled, ca
 	if err != nil {
 		return errors.Join(w, fmt.Errorf("store receipt: %w", err))
 	}
-	w.Data.Detail = strings.TrimPrefix(w.Data.Detail+"; receipt "+st.Receipt.ReceiptID, "; ")
-	return w
+	named := *w // the error itself is somebody else's
+	named.Data = &wire.ErrorData{FailClass: wire.FailContract}
+	if w.Data != nil {
+		*named.Data = *w.Data
+	}
+	named.Data.Detail = strings.TrimPrefix(named.Data.Detail+"; receipt "+st.Receipt.ReceiptID, "; ")
+	return &named
 }
 
 // policyAt is the policy that counts at a revision.

@@ -96,16 +96,16 @@ func WireError(err error) *wire.Error {
 		return w
 	}
 	var f *Failure
-	detail := ""
+	detail, msg := "", valid(cutTo(err.Error(), 4000))
 	if errors.As(err, &f) && f.Receipt != "" {
 		detail = "receipt " + f.Receipt
 	}
 	if errors.Is(err, context.Canceled) || f != nil && f.Outcome == receipt.Cancelled {
-		return wire.NewError(wire.CodeCancelled, wire.FailHealth, err.Error(), detail)
+		return wire.NewError(wire.CodeCancelled, wire.FailHealth, msg, detail)
 	}
 	var u *UnknownCheckError
 	if errors.As(err, &u) {
-		return wire.NewError(wire.CodeInvalidInput, wire.FailInput, err.Error(), detail)
+		return wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
 	}
-	return wire.NewError(wire.CodeNotReady, wire.FailHealth, err.Error(), detail)
+	return wire.NewError(wire.CodeNotReady, wire.FailHealth, msg, detail)
 }
