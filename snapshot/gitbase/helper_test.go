@@ -3,6 +3,7 @@ package gitbase_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -140,4 +141,12 @@ func (r tree) try(args ...string) error {
 	return cmd.Run()
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if need.Race {
+		// A drawn case is mostly git's work, which the detector does not see.
+		if err := flag.Set("rapid.checks", "40"); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
