@@ -27,7 +27,7 @@ import (
 func (e *Engine) runChecks(ctx context.Context, t *tx) error {
 	j := &judgement{
 		isolate: t.r.RequireAssurance == checks.Isolated || e.wantsIsolated(),
-		e:       e, pol: e.pol, callSite: t.r.CallSite, named: t.r.Checks, applying: true, basePolicy: t.r.BasePolicyDigest, blocking: e.ownPolicy(t),
+		e:       e, pol: e.pol, callSite: t.r.CallSite, named: t.r.Checks, applying: true, basePolicy: t.r.BasePolicyDigest, own: e.ownPolicy(t),
 		now: t.candidate, effects: t.effects, perm: t.permOf(), drift: t.drift, blobs: t.r.Blobs, started: t.started,
 	}
 	err := j.run(ctx)
@@ -220,8 +220,8 @@ func moved(a, b *snapshot.Stamp) []string {
 
 // ownPolicy finds a plan that changes the policy that judges it. The committed
 // policy stays the one that counts; a change that would authorize or weaken
-// anything takes a gate its answer.
-func (e *Engine) ownPolicy(t *tx) []wire.Degradation {
+// anything takes a gate its answer, and is seen at the other call-sites.
+func (e *Engine) ownPolicy(t *tx) *wire.Degradation {
 	for _, n := range t.adm.Nets {
 		if n.Path.String() != policy.SourceRepository {
 			continue
@@ -237,8 +237,8 @@ func (e *Engine) ownPolicy(t *tx) []wire.Degradation {
 		case editplan.ContentLive:
 			after, _ = t.view.Bytes(n.From) // unreadable counts as a policy that would be rejected
 		}
-		if g, bad := e.pol.Candidate(after); bad && t.r.CallSite == wire.Gate {
-			return []wire.Degradation{g}
+		if g, bad := e.pol.Candidate(after); bad {
+			return &g
 		}
 	}
 	return nil

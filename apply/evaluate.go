@@ -115,11 +115,7 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 		j.blocking = append(j.blocking, stale...)
 		err = j.pass(ctx, "not asked: "+stale[0].Detail)
 	} else {
-		var own []wire.Degradation
-		if own, err = v.ownPolicy(ctx); err != nil {
-			return nil, err
-		}
-		j.blocking = append(j.blocking, own...)
+		j.own = v.ownPolicy(ctx)
 		err = j.run(ctx)
 	}
 	if err == nil {
@@ -242,8 +238,9 @@ func (v *evaluation) drift(ctx context.Context) ([]string, error) {
 	return nil, nil
 }
 
-// ownPolicy finds a changeset that touches the policy that judges it.
-func (v *evaluation) ownPolicy(ctx context.Context) ([]wire.Degradation, error) {
+// ownPolicy finds a changeset that would authorize or weaken anything in the
+// policy that judges it.
+func (v *evaluation) ownPolicy(ctx context.Context) *wire.Degradation {
 	for _, c := range v.cs.Changes {
 		if c.Path != policy.SourceRepository && c.From != policy.SourceRepository {
 			continue
@@ -260,13 +257,11 @@ func (v *evaluation) ownPolicy(ctx context.Context) ([]wire.Degradation, error) 
 				after = []byte{} // unreadable counts as a policy that would be rejected
 			}
 		}
-		if g, bad := v.pol.Candidate(after); bad && v.q.CallSite == wire.Gate {
-			return []wire.Degradation{g}, nil
-		} else if bad {
-			v.notes = append(v.notes, "the change touches the policy: "+g.Detail)
+		if g, bad := v.pol.Candidate(after); bad {
+			return &g
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // pass decides without asking anybody, and says of each that it was not asked.

@@ -45,6 +45,8 @@ type judgement struct {
 	// basePolicy is what the caller believes the policy to be; "" for nothing.
 	basePolicy string
 	blocking   []wire.Degradation
+	// own is the cause that a change to the policy which judges it is; nil: none.
+	own *wire.Degradation
 	// limit bounds the whole judgement beside the budget of the call-site; 0: not.
 	limit time.Duration
 
@@ -208,7 +210,7 @@ func (j *judgement) run(ctx context.Context) error {
 		}
 	}
 	if j.applying && len(list) == 0 && len(j.pol.Demands(j.callSite, j.named)) == 0 && j.callSite != wire.Gate && len(j.blocking) == 0 &&
-		j.pol.Activation != policy.Rejected && (j.basePolicy == "" || j.basePolicy == j.pol.Digest) {
+		j.own == nil && j.pol.Activation != policy.Rejected && (j.basePolicy == "" || j.basePolicy == j.pol.Digest) {
 		return nil // nothing was asked, so there is nothing to decide
 	}
 	j.decide()
@@ -217,7 +219,8 @@ func (j *judgement) run(ctx context.Context) error {
 
 func (j *judgement) decide() {
 	j.question = policy.Question{
-		CallSite: j.callSite, Named: j.named, Results: j.report.Results, Apply: j.applying, Blocking: j.blocking, BasePolicyDigest: j.basePolicy,
+		CallSite: j.callSite, Named: j.named, Results: j.report.Results, Apply: j.applying, Blocking: j.blocking, Candidate: j.own,
+		BasePolicyDigest: j.basePolicy,
 	}
 	d := policy.Decide(j.pol, j.question)
 	j.decision = &d

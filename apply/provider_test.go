@@ -391,8 +391,10 @@ func TestEvaluateDecides(t *testing.T) {
 			changes: []wire.Change{{Path: ".asp/asp.json", Kind: wire.KindDelete, Before: blobID(pins("p", checkOnly, "gated", wire.Gate, wire.Interactive))}}},
 		{name: "own policy outside its schema", want: wire.Indeterminate, why: "policy:policy-self-authorization",
 			changes: []wire.Change{{Path: ".asp/asp.json", Kind: wire.KindModify, Before: blobID(pins("p", checkOnly, "gated", wire.Gate, wire.Interactive)), After: blobID(other)}}},
-		{name: "own policy on interactive", site: wire.Interactive, want: wire.Allow,
+		{name: "own policy on interactive", site: wire.Interactive, want: wire.Allow, why: "policy:policy-self-authorization",
 			changes: []wire.Change{{Path: ".asp/asp.json", Kind: wire.KindModify, Before: blobID(pins("p", checkOnly, "gated", wire.Gate, wire.Interactive)), After: blobID(other)}}},
+		{name: "own policy on sweep", site: wire.Sweep, want: wire.Allow, why: "policy:policy-self-authorization",
+			changes: []wire.Change{{Path: ".asp/asp.json", Kind: wire.KindDelete, Before: blobID(pins("p", checkOnly, "gated", wire.Gate, wire.Interactive))}}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			mode := x.mode

@@ -85,13 +85,13 @@ func weakest(ms []wire.Mode) int {
 }
 
 // Candidate judges a change that touches .asp/asp.json: the cause to put into
-// Question.Blocking, and true, when it may not be judged like any other. after
+// Question.Candidate, and true, when it may not be judged like any other. after
 // is the file in the after-state, nil when the change removes it. A candidate
 // outside the schema authorizes nothing and takes all away: it is a weakening
 // of whatever there was.
 //
-// On interactive and sweep the cause is only to be shown, by the contract; the
-// caller decides that by the call-site.
+// By the contract the cause blocks a gate and is shown on interactive and sweep;
+// Decide sees to that.
 func (p Policy) Candidate(after []byte) (wire.Degradation, bool) {
 	g := wire.Degradation{Source: "policy", Reason: wire.DegradePolicySelfAuthorization}
 	var next *Repository

@@ -22,8 +22,7 @@ type Question struct {
 	// it does not say.
 	BasePolicyDigest string
 	// Blocking are further causes that the caller found, each of which takes
-	// the authority from any answer: a stale baseline, a candidate that
-	// changes its own policy.
+	// the authority from any answer, such as a stale baseline.
 	Blocking []wire.Degradation
 	// Candidate is what Policy.Candidate found of a change that touches the
 	// policy: it blocks a gate and is shown elsewhere. nil: nothing.
