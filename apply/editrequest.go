@@ -317,13 +317,16 @@ func (r *editRequest) fail(ctx context.Context, cancelled, cause error) error {
 		return r.e.failRequest(ctx, r.draft(), cancelled, cause)
 	}
 	g := wire.Degradation{Source: f.Provider, Reason: f.Reason, Detail: valid(cutTo(f.Detail, 1000)), Capability: wire.Edit, ProviderState: f.State}
-	who := f.Participant
-	if who.ID == "" {
-		who.ID = f.Provider
+	who, cov := r.e.failed(ctx, f, wire.Edit), emptyCoverage()
+	for _, d := range r.e.pol.Demands(r.q.CallSite, nil) {
+		if d.Required && d.Requirement != nil && slices.Contains(d.Requirement.Capabilities, wire.Edit) {
+			cov.Required = append(cov.Required, d.ID)
+		}
 	}
+	cov.Enrolled = cov.Required
 	id, err := r.e.storeFault(ctx, fault{
 		who: who, family: wire.Edit, callSite: r.q.CallSite, requestDigest: r.q.RequestDigest, proposalID: r.q.ProposalID, base: r.baseline,
-		policyDigest: r.e.pol.Digest, cause: g, started: r.started,
+		pol: r.e.pol, cov: cov, cause: g, started: r.started,
 	})
 	w := failureError(f)
 	if err != nil {

@@ -53,6 +53,7 @@ type inspection struct {
 	authority      []wire.AuthorityEvidence
 	mode           wire.Mode // weakest of those who answered
 	results        []wire.InspectResult
+	faults         []fault // stored once the coverage is known
 }
 
 // inspectVerb tells a verb of the inner seam that only reads.
@@ -220,14 +221,10 @@ func (r *inspection) weigh(ctx context.Context, asked []policy.Assigned, answers
 		switch {
 		case errors.As(x.err, &f):
 			g.Reason, g.ProviderState, g.Detail = f.Reason, f.State, valid(cutTo(f.Detail, 1000))
-			who := f.Participant
-			who.ID = a.Provider
-			if _, err := r.e.storeFault(ctx, fault{
-				who: who, family: wire.Inspect, callSite: r.q.CallSite, requestDigest: r.q.RequestDigest, base: r.baseline,
-				policyDigest: r.e.pol.Digest, cause: g, started: r.started,
-			}); err != nil {
-				return err
-			}
+			r.faults = append(r.faults, fault{
+				who: r.e.failed(ctx, f, wire.Inspect), family: wire.Inspect, callSite: r.q.CallSite, requestDigest: r.q.RequestDigest, base: r.baseline,
+				pol: r.e.pol, cause: g, started: r.started,
+			})
 		case x.err != nil:
 			return x.err
 		default:
@@ -320,11 +317,18 @@ func (r *inspection) conclude(ctx context.Context) (*wire.QueryInspectResult, er
 	slices.Sort(r.served)
 	exhaustive := len(r.cov.Degraded) == 0
 	r.cov.Exhaustive, r.cov.Enrolled = &exhaustive, r.cov.Required
+	cov := wire.Coverage{Exhaustive: exhaustive, Required: r.cov.Required, Enrolled: r.cov.Required, Ran: r.cov.Ran, Degraded: r.cov.Degraded}
+	for _, f := range r.faults {
+		f.cov = cov
+		if _, err := e.storeFault(ctx, f); err != nil {
+			return nil, err
+		}
+	}
 	validAsOf := wire.HostValidAsOf{Rev: r.baseline.Rev, Blobs: slices.Compact(r.served)}
 	rec := receipt.New(receipt.Draft{
 		Kind: wire.ReceiptInspect, Family: wire.Inspect, CallSite: r.q.CallSite, RequestDigest: r.q.RequestDigest, PolicyDigest: e.pol.Digest,
 		Providers: r.providers, Baseline: r.baseline, ValidAsOf: validAsOf, Authority: r.authority,
-		Coverage:  wire.Coverage{Exhaustive: exhaustive, Required: r.cov.Required, Enrolled: r.cov.Required, Ran: r.cov.Ran, Degraded: r.cov.Degraded},
+		Coverage:  cov,
 		Assurance: wire.ApplyAssurance{Mode: modeOr(r.mode), TransactionGuarantee: wire.GuaranteeNone}, Started: r.started, Ended: e.now(),
 	}, e.o.Version)
 	if _, err := e.receipts.Append(ctx, receipt.Entry{Receipt: rec, Outcome: receipt.Answered}); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 
 	"github.com/aspengine/asp/apply/commit"
@@ -145,17 +144,7 @@ func (t *tx) coverage() wire.Coverage {
 	if t.verdict != nil {
 		return t.verdict.Coverage
 	}
-	req := []string{}
-	for _, d := range t.e.pol.Demands(t.r.CallSite, t.r.Checks) {
-		if d.Required && !slices.Contains(req, d.ID) {
-			req = append(req, d.ID)
-		}
-	}
-	c := wire.Coverage{Exhaustive: len(req) == 0, Required: req, Enrolled: req, Ran: []string{}, Degraded: []wire.Degradation{}}
-	for _, id := range req {
-		c.Degraded = append(c.Degraded, wire.Degradation{Source: id, Reason: wire.DegradeIncomplete, Requirement: id, Detail: "not run: the attempt ended before"})
-	}
-	return c
+	return unmet(t.e.pol.Demands(t.r.CallSite, t.r.Checks), "not run: the attempt ended before")
 }
 
 // entry makes receipt, evidence and result of the attempt as it stands.

@@ -35,7 +35,9 @@ func TestApplyOfItsOwnPolicy(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			c := &crew{roster: []provider.Standing{standing("p", wire.Gated, wire.Check)}}
-			c.check = func(_ context.Context, id string, _ provider.Subject, _ provider.Settings) checks.Result { return c.said(id, checks.Passed) }
+			c.check = func(_ context.Context, id string, _ provider.Subject, _ provider.Settings) checks.Result {
+				return c.said(id, checks.Passed)
+			}
 			h := newHosted(t, "", old, c, map[string]string{"a": "1\n"})
 			p := proposal(t, c, "me", "own", h.baseline(), ".asp/asp.json", old, x.after)
 			a := h.applyProposal(wire.ApplyProposalParams{ProposalID: "own", CallSite: x.site, Proposal: p.Plan}, put(x.after))

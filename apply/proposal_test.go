@@ -419,6 +419,10 @@ func TestRequestEditAnswers(t *testing.T) {
 					last.Kind != wire.ReceiptProviderFailure || reasons(last.Failures) != "ed:"+string(x.reason) || last.ProposalID != "p1" {
 					t.Errorf("%d %s %q, receipt %s %s", w.Code, w.Data.FailClass, w.Data.Detail, last.Kind, reasons(last.Failures))
 				}
+				h.soundFaults(nil)
+				if last.AuthorityEvidence[0].Authority.Requirement != "req" && x.reason != wire.DegradeDirectWriteRisk {
+					t.Errorf("authority %+v", last.AuthorityEvidence)
+				}
 			}
 			if a := h.applyProposal(wire.ApplyProposalParams{ProposalID: "p1"}, nil); (code(a) != "unknown-proposal") != x.kept {
 				t.Errorf("applied afterwards: %q", code(a))

@@ -444,6 +444,7 @@ func TestEvaluateDecides(t *testing.T) {
 			if len(v.Coverage.Degraded) > 0 && (v.Coverage.Exhaustive || len(v.Receipt.Failures) < len(v.Coverage.Degraded)) {
 				t.Errorf("exhaustive %v with %d failures", v.Coverage.Exhaustive, len(v.Receipt.Failures))
 			}
+			h.soundFaults(v.Coverage.Required)
 			if x.kinds != nil {
 				var got []string
 				for _, k := range h.kinds()[n:] {

@@ -320,14 +320,20 @@ func providerFault(r checks.Result) (wire.Degradation, bool) {
 
 // recordFaults stores a receipt for every provider that failed.
 func (j *judgement) recordFaults(ctx context.Context, requestDigest, csDigest string, base wire.Baseline) error {
+	var cov wire.Coverage
+	if j.decision != nil {
+		cov = j.decision.Coverage
+	} else {
+		cov = unmet(j.pol.Demands(j.callSite, j.named), "not judged: the attempt ended before")
+	}
 	for _, r := range j.report.Results {
 		g, bad := providerFault(r)
 		if !bad {
 			continue
 		}
 		_, err := j.e.storeFault(ctx, fault{
-			who: *r.Provider, family: g.Capability, callSite: j.callSite, requestDigest: requestDigest, csDigest: csDigest,
-			base: base, policyDigest: j.pol.Digest, cause: g, started: j.started,
+			who: r, family: g.Capability, callSite: j.callSite, requestDigest: requestDigest, csDigest: csDigest,
+			base: base, pol: j.pol, cov: cov, cause: g, started: j.started,
 		})
 		if err != nil {
 			return err
@@ -338,32 +344,84 @@ func (j *judgement) recordFaults(ctx context.Context, requestDigest, csDigest st
 
 // fault is one failure of a provider, for a receipt of its own.
 type fault struct {
-	who                     checks.Participant
+	who                     checks.Result // of the provider, as far as it was established
 	family                  wire.Family
 	callSite                wire.CallSite
 	requestDigest, csDigest string
 	proposalID              string
 	base                    wire.Baseline
-	policyDigest            string
+	pol                     policy.Policy
+	cov                     wire.Coverage // of the request that it failed
 	cause                   wire.Degradation
 	started                 time.Time
 }
 
-// storeFault stores a receipt of kind provider-failure and returns its id.
+// failed is the result of a provider that gave no answer, for a fault. Who that is
+// comes from the failure, or where that does not say, from how the provider stands.
+func (e *Engine) failed(ctx context.Context, f *provider.Failure, family wire.Family) checks.Result {
+	who := f.Participant
+	if who.ID == "" && e.o.Providers != nil {
+		who = e.o.Providers.Standing(ctx, f.Provider).Participant
+	}
+	who.ID = f.Provider
+	r := checks.Result{Name: checks.ProviderPrefix + who.ID, Status: checks.Errored, Detail: f.Detail}
+	r.Provider, r.Family, r.State, r.Reason, r.FailClass = &who, family, f.State, f.Reason, f.Class
+	return r
+}
+
+// storeFault stores a receipt of kind provider-failure and returns its id. Its
+// coverage is that of the request, with the failure itself among what degraded it,
+// in the words of the failure where the decision has others (an optional provider's,
+// one that fails open).
 func (e *Engine) storeFault(ctx context.Context, f fault) (string, error) {
+	cov := f.cov
+	cov.Exhaustive = false
+	if !slices.ContainsFunc(cov.Degraded, func(g wire.Degradation) bool {
+		return g.Source == f.cause.Source && g.Reason == f.cause.Reason && g.Capability == f.cause.Capability
+	}) {
+		cov.Degraded = append([]wire.Degradation{f.cause}, cov.Degraded...)
+	}
 	d := receipt.Draft{
 		Kind: wire.ReceiptProviderFailure, Family: f.family, CallSite: f.callSite, RequestDigest: f.requestDigest, ChangesetDigest: f.csDigest,
-		ProposalID: f.proposalID, PolicyDigest: f.policyDigest, Baseline: f.base, Coverage: emptyCoverage(),
-		Failures: []wire.Degradation{f.cause}, Started: f.started, Ended: e.now(),
-	}
-	if f.who.ID != "" {
-		d.Providers = []wire.ProviderProvenance{provenanceOf(f.who, f.family)}
+		ProposalID: f.proposalID, PolicyDigest: f.pol.Digest, Baseline: f.base, Coverage: cov, Authority: authorityOf(f.pol, f.callSite, f.who, f.family),
+		ValidAsOf: wire.HostValidAsOf{Rev: f.base.Rev, Blobs: servedBlobs([]checks.Result{f.who})},
+		Providers: []wire.ProviderProvenance{provenanceOf(*f.who.Provider, f.family)}, Started: f.started, Ended: e.now(),
 	}
 	st, err := e.receipts.Append(ctx, receipt.Entry{Receipt: receipt.New(d, e.o.Version), Outcome: receipt.Failed})
 	if err != nil {
 		return "", fmt.Errorf("store receipt: %w", err)
 	}
 	return st.Receipt.ReceiptID, nil
+}
+
+// authorityOf is the evidence on the provider of a result, for a receipt: by the
+// requirements of the call-site, or, where none is about it, what is known of it and
+// that it was granted nothing.
+func authorityOf(p policy.Policy, cs wire.CallSite, r checks.Result, f wire.Family) []wire.AuthorityEvidence {
+	if f == wire.Edit {
+		ev, _ := p.EditAuthority(*r.Provider, r.Isolation)
+		ev.Authority.CallSite = cs
+		return []wire.AuthorityEvidence{ev}
+	}
+	if d := policy.Decide(p, policy.Question{CallSite: cs, Results: []checks.Result{r}}); len(d.Evidence) > 0 {
+		return d.Evidence
+	}
+	ev := policy.Evidence(*r.Provider, r.Isolation)
+	ev.Authority.CallSite, ev.Authority.PolicyDigest = cs, p.Digest
+	return []wire.AuthorityEvidence{ev}
+}
+
+// unmet is the coverage of requirements before any was judged.
+func unmet(demands []policy.Demand, why string) wire.Coverage {
+	c := emptyCoverage()
+	for _, d := range demands {
+		if d.Required && !slices.Contains(c.Required, d.ID) {
+			c.Required = append(c.Required, d.ID)
+			c.Degraded = append(c.Degraded, wire.Degradation{Source: d.ID, Reason: wire.DegradeIncomplete, Requirement: d.ID, Detail: why})
+		}
+	}
+	c.Enrolled, c.Exhaustive = c.Required, len(c.Required) == 0
+	return c
 }
 
 func emptyCoverage() wire.Coverage {

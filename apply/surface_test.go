@@ -218,6 +218,7 @@ func TestInspect(t *testing.T) {
 					t.Errorf("result %+v", r.Data.Results[0])
 				}
 			}
+			h.soundFaults(r.Coverage.Required)
 			if failed := slices.Contains(h.kinds(), "provider-failure/failed"); failed != (x.fails != "") {
 				t.Errorf("receipts %v", h.kinds())
 			}
