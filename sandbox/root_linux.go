@@ -131,8 +131,8 @@ func prepareSystem(s *Spec) (list []placed, links []link, err error) {
 		}
 		p, err := prepareMount(Mount{Kind: MountBindRO, Target: path, Source: path})
 		switch errnoOf(err) {
-		case int(unix.ENOENT), int(unix.ENOTDIR):
-			return nil
+		case int(unix.ENOENT), int(unix.ENOTDIR), int(unix.EACCES):
+			return nil // not there, or not for us
 		}
 		if err == nil {
 			list = append(list, p)

@@ -104,7 +104,7 @@ func (p *Pool) spec(m manifest.Manifest) (s sandbox.Spec, scratch string, err er
 	s = sandbox.Spec{
 		Argv: append([]string{m.Bin}, m.Args...), Dir: privateTmp, Require: l.Require,
 		// The life of a provider has no end of its own; its requests have.
-		Limits: sandbox.Limits{Wall: math.MaxInt64, Output: stderrBytes, Files: limits.Files, Memory: uint64(limits.MemoryMb) << 20, Grace: graceLeftover},
+		Limits:  sandbox.Limits{Wall: math.MaxInt64, Output: stderrBytes, Files: limits.Files, Memory: uint64(limits.MemoryMb) << 20, Grace: graceLeftover},
 		Isolate: l.Isolate,
 	}
 	if s.Require == sandbox.LevelInvalid {
@@ -159,7 +159,11 @@ func (p *Pool) exposed(m manifest.Manifest) []sandbox.Mount {
 	}
 	own := func(path string) {
 		dir := filepath.Dir(path)
-		if up := filepath.Dir(dir); filepath.Base(dir) == "bin" && harmless(up, keep, l.Protect) {
+		if isolate && filepath.Dir(dir) == "/" {
+			show(path) // a directory of the root holds more than one program's files
+			return
+		}
+		if up := filepath.Dir(dir); filepath.Base(dir) == "bin" && (!isolate || filepath.Dir(up) != "/") && harmless(up, keep, l.Protect) {
 			show(up)
 		} else if harmless(dir, keep, l.Protect) {
 			show(dir)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/sandbox/sandboxtest"
 	"github.com/aspengine/asp/seam/manifest"
@@ -569,3 +570,38 @@ func TestHostKilled(t *testing.T) {
 }
 
 func TestAsOrdinaryUser(t *testing.T) { sandboxtest.AsUser(t) }
+
+// Isolated, a provider sees nothing of the machine but its own program and the system,
+// and the run says so.
+func TestIsolatedProvider(t *testing.T) {
+	if !caps().CanIsolate() {
+		need.Missing(t, "this machine cannot isolate: %s", caps().MissingIsolation())
+	}
+	w := newWorld(t, func(o *provider.Options) { o.Sandbox.Require = sandbox.Isolated })
+	w.add("fake", "start=look", "dirs="+strings.Join([]string{w.ws, filepath.Dir(w.dir), "/home", "/var", "/sys", "/run", "/etc/ssh", "/tmp"}, ","))
+	res := w.check("fake", provider.Settings{}, nil)
+	if res.Status != checks.Failed || res.Isolation != checks.Isolated || !strings.Contains(res.Evidence, "attempts from inside") {
+		t.Fatalf("%s, %s: %s %s", res.Status, res.Isolation, res.Detail, res.Evidence)
+	}
+	said := w.said("fake")
+	for _, dir := range []string{w.ws, "/home", "/var", "/sys", "/run", "/etc/ssh"} {
+		if !strings.Contains(said, "dir "+dir+": 0 names, true, written false\n") {
+			t.Errorf("%s is seen:\n%s", dir, said)
+		}
+	}
+	if n := strings.Count(said, "written true"); n != 1 {
+		t.Errorf("written at %d places:\n%s", n, said)
+	}
+	must(t, w.pool.Close(t.Context()))
+	w.o.Sandbox.Caps.Landlock = sandbox.Cap{}
+	w.open()
+	if res := w.check("fake", provider.Settings{}, nil); res.Status != checks.Unavailable || !res.Unsupported || !strings.Contains(res.Detail, "Landlock") {
+		t.Errorf("without Landlock: %s: %s", res.Status, res.Detail)
+	}
+	must(t, w.pool.Close(t.Context()))
+	w.o.Sandbox.Require, w.o.Sandbox.Isolate = sandbox.MediatedWrite, true
+	w.open()
+	if res := w.check("fake", provider.Settings{}, nil); res.Status != checks.Failed || res.Isolation != checks.MediatedWrite {
+		t.Errorf("best effort without Landlock: %s, %s: %s", res.Status, res.Isolation, res.Detail)
+	}
+}
