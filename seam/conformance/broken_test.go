@@ -36,6 +36,9 @@ func proxy(args []string) int {
 	r := bufio.NewReader(out)
 	for {
 		line, err := r.ReadBytes('\n')
+		if args[0] == "writes-early" && bytes.Contains(line, []byte(`"proposal":`)) {
+			os.WriteFile(args[len(args)-1]+"/early.txt", nil, 0o644) // --repo ROOT comes last
+		}
 		if v, perr := canon.Parse(bytes.TrimSpace(line), canon.Limits{Bytes: lineLimit}); perr == nil {
 			line = append(corrupt(v, args[0]).Bytes(), '\n')
 		}
@@ -112,6 +115,7 @@ func TestRunnerCatches(t *testing.T) {
 		{"says-applied", []string{"EDIT-HOST-UNKNOWN-PROPOSAL", "EDIT-HOST-CAS-CONFLICT"}},
 		{"wrong-digest", []string{"CORE-HOST-EVALUATE"}},
 		{"extra-member", []string{"CORE-HOST-STATUS"}},
+		{"writes-early", []string{"EDIT-HOST-REQUEST-PLAN-NO-WRITE", "EDIT-HOST-MALFORMED-OUTPUT"}},
 		{"runs-everything", []string{"CORE-REQUIRED-COVERAGE-VISIBLE"}},
 	} {
 		t.Run(c.fault, func(t *testing.T) {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -233,7 +234,42 @@ func coreAssessment(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.judge(!strings.Contains(string(e.answer.result.Bytes()), "\x1b"), "an escape character of a provider came through")
-	return s.malformedOnes(ctx, []string{"foreign-code", "foreign-path", "escaping-path", "wrong-introduced"})
+	if err := s.malformedOnes(ctx, []string{"foreign-code", "foreign-path", "escaping-path", "wrong-introduced"}); err != nil {
+		return err
+	}
+	return t.callbackScope(ctx)
+}
+
+var idPattern = regexp.MustCompile(`blob:sha256:[0-9a-f]{64}|secret/[a-z]+\.txt`)
+
+// callbackScope judges what a check provider gets by its callbacks: nothing
+// outside of its grant, and no way to tell what is there.
+func (t *trial) callbackScope(ctx context.Context) error {
+	p := checker("one")
+	p.Reads = []string{"src/**", "do/**"}
+	s, err := t.open(ctx, t.oneCheck(p))
+	if err != nil {
+		return err
+	}
+	for _, how := range []string{"read-outside", "list-outside", "put-blob", "escaping-paths", "read-nonsense"} {
+		e, err := s.evaluate(ctx, wire.Gate, "one="+how)
+		if err != nil {
+			return err
+		}
+		if len(e.Findings) != 1 {
+			// To ask for nonsense may cost a provider its request.
+			t.judge(e.Decision != wire.Allow, "%s: no report and yet allow", e.step)
+			continue
+		}
+		answers := strings.Split(idPattern.ReplaceAllString(e.Findings[0].Diagnostic.Message, "IT"), "; ")
+		for _, a := range answers {
+			t.judge(!strings.Contains(a, "served") && (strings.Contains(a, ": error ") || strings.Contains(a, ": 0 entries")), "%s: %s", e.step, a)
+			t.judge(how != "read-outside" && how != "put-blob" || strings.Contains(a, "error -32012 policy"), "%s: refused otherwise than as policy: %s", e.step, a)
+		}
+		t.judge(how != "read-outside" && how != "list-outside" || len(answers) == 2 && answers[0] == answers[1],
+			"%s: the answer tells what is there from what is not: %q", e.step, answers)
+	}
+	return nil
 }
 
 // malformedOnes judges that each behaviour is degraded as malformed on a gate. A

@@ -354,6 +354,19 @@ func hostileCrash(ctx context.Context, t *trial) error {
 			return err
 		}
 	}
+	s.finish()
+	// Those that do not want to end are ended with the host.
+	one, two := checker("one"), checker("two")
+	one.End, two.End = "ignore-eof", "ignore-term"
+	if s, err = t.open(ctx, setup{providers: []enrolled{one, two},
+		policy: everywhere([]demand{t.checkNeed(checked, t.pinOf(one)), t.checkNeed("too", t.pinOf(two))}, []string{checked, "too"}, nil)}); err != nil {
+		return err
+	}
+	e, err := s.evaluate(ctx, wire.Gate, "one=ok", "two=children")
+	if err != nil {
+		return err
+	}
+	t.allowed(e)
 	return nil
 }
 

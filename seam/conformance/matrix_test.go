@@ -111,10 +111,10 @@ func TestMatrix(t *testing.T) {
 	if total < 500 {
 		t.Fatalf("%d combinations, want at least 500", total)
 	}
-	// The whole takes minutes on a small machine, nearly all of it starting
+	// The whole, some 1,600, takes minutes on a small machine, nearly all of it starting
 	// providers again that failed. The short form takes a share of each stance, by a
 	// seed; every behaviour, site and stance is in it.
-	share := 6
+	share := 3
 	if long() {
 		share = 1
 	}

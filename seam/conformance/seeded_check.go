@@ -374,7 +374,7 @@ func probes() map[string][]probe {
 		"list-outside":   {{"workspace/listTree", object(member("paths", []string{"secret/k.txt"}))}, {"workspace/listTree", object(member("paths", []string{"secret/none.txt"}))}},
 		"put-blob":       {{"workspace/putBlob", object(member("blobs", []canon.Value{object(member("encoding", "utf-8"), member("bytes", "x"))}))}},
 		"host-methods":   {{"host/status", object()}, {"host/applyProposal", object(member("callSite", "gate"), member("proposalId", "p"), member("intent", "agent"))}, {"workspace/applyEdit", object()}},
-		"escaping-paths": {{"workspace/listTree", object(member("paths", []string{"../state/config.json"}))}, {"workspace/listTree", object(member("globs", []string{"/**"}))}},
+		"escaping-paths": {{"workspace/listTree", object(member("paths", []string{"../state/config.json"}))}, {"workspace/listTree", object(member("globs", []string{"../**", "secret/**"}))}},
 	}
 }
 
