@@ -444,6 +444,7 @@ func serverTimeout(ctx context.Context, t *trial, x subject) error {
 	case a, ok := <-early:
 		// It needed no content to answer, so there is nothing to wait for.
 		close(g.stall)
+		t.show(x.name+": answered without content", canon.Value{}, errorValue(orEmpty(a.err)))
 		t.judge(ok && (a.err != nil || f == wire.Edit), "%s: complete without a callback", x.name)
 		g.leave(ctx)
 		return nil
@@ -460,6 +461,7 @@ func serverTimeout(ctx context.Context, t *trial, x subject) error {
 		t.show(x.name+": cancelled", request(a), errorValue(a.err))
 		t.typed(x.name+": cancelled", a.err)
 	} else {
+		t.show(x.name+": cancelled", request(a), a.result)
 		result := a.result
 		if f == wire.Edit {
 			result = at(result, "proposal")
