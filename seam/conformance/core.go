@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/seam/wire"
@@ -240,7 +241,7 @@ func coreAssessment(ctx context.Context, t *trial) error {
 	return t.callbackScope(ctx)
 }
 
-var idPattern = regexp.MustCompile(`blob:sha256:[0-9a-f]{64}|secret/[a-z]+\.txt`)
+var idPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`blob:sha256:[0-9a-f]{64}|secret/[a-z]+\.txt`) })
 
 // callbackScope judges what a check provider gets by its callbacks: nothing
 // outside of its grant, and no way to tell what is there.
@@ -261,7 +262,7 @@ func (t *trial) callbackScope(ctx context.Context) error {
 			t.judge(e.Decision != wire.Allow, "%s: no report and yet allow", e.step)
 			continue
 		}
-		answers := strings.Split(idPattern.ReplaceAllString(e.Findings[0].Diagnostic.Message, "IT"), "; ")
+		answers := strings.Split(idPattern().ReplaceAllString(e.Findings[0].Diagnostic.Message, "IT"), "; ")
 		for _, a := range answers {
 			t.judge(!strings.Contains(a, "served") && (strings.Contains(a, ": error ") || strings.Contains(a, ": 0 entries")), "%s: %s", e.step, a)
 			t.judge(how != "read-outside" && how != "put-blob" || strings.Contains(a, "error -32012 policy"), "%s: refused otherwise than as policy: %s", e.step, a)
