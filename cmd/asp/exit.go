@@ -111,6 +111,11 @@ func wireError(err error) wire.Error {
 		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return *wire.NewError(wire.CodeCancelled, wire.FailHealth, msg, detail)
+	case errors.Is(err, apply.ErrAttention):
+		w := wire.NewError(wire.CodeNotReady, wire.FailHealth, msg, detail)
+		no := false // a person has to decide first
+		w.Data.Retryable = &no
+		return *w
 	case errors.As(err, &g):
 		return *wire.NewError(wire.CodeNotReady, wire.FailInput, msg, detail)
 	}
