@@ -223,6 +223,7 @@ func (j *judgement) decide() {
 		BasePolicyDigest: j.basePolicy,
 	}
 	d := policy.Decide(j.pol, j.question)
+	d.Fit(j.e.cfg.Limits.Findings())
 	j.decision = &d
 }
 

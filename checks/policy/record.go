@@ -178,7 +178,8 @@ type participant struct {
 // Record is everything of a question that the decision depends on, as canonical
 // data for the evidence of its receipt. Text longer than a decision shows, and
 // findings beyond those that it lists, are left out; ParseRecord and Decide give
-// the same decision all the same.
+// the same decision all the same. So are the largest of fixes that come to more than
+// 8 MiB together.
 func Record(p Policy, q Question) (canon.Value, error) {
 	rec := record{CallSite: q.CallSite, Named: trimAll(q.Named), Results: []result{}, Apply: q.Apply, BasePolicyDigest: trim(q.BasePolicyDigest, maxDetail),
 		Candidate: q.Candidate, Problem: trim(p.Problem, maxDetail)}
@@ -206,6 +207,7 @@ func Record(p Policy, q Question) (canon.Value, error) {
 		}
 		rec.Results = append(rec.Results, w)
 	}
+	rec.boundFixes()
 	v, err := canon.From(rec)
 	if err != nil {
 		return v, fmt.Errorf("record what was decided on: %w", err)
