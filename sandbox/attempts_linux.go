@@ -59,7 +59,7 @@ func (p *prober) attempt(r *report, b *bait, ring int) {
 	tryProcesses(b, add, is)
 	tryCalls(is)
 	privileges(add)
-	add("share the session keyring", ring != b.Keyring || ring == 0, fmt.Sprint(ring != b.Keyring))
+	add("share the session keyring", ring != 0 && ring != b.Keyring, fmt.Sprint(ring == b.Keyring))
 	p.limits(add, is)
 }
 

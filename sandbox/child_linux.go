@@ -154,15 +154,22 @@ func (c *child) isolating(layer string) bool {
 	return c.order.Spec.Isolate && !slices.Contains(c.order.Off, layer)
 }
 
-// keyring leaves the caller's session keyring for a new one. Its number is kept to be
-// compared with the caller's; once system calls are filtered nobody can ask.
+// keyring leaves the caller's session keyring for a new one. Its number is kept where it
+// is the one in force, to be compared with the caller's; once system calls are filtered
+// nobody can ask. -1 stands for a kernel without keys.
 func (c *child) keyring() error {
-	if c.isolating(layerKeyring) {
-		if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err != nil && err != unix.ENOSYS {
-			return fail(err, "replace session keyring")
-		}
+	if !c.isolating(layerKeyring) {
+		return nil
 	}
-	c.ring = sessionKeyring()
+	id, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
+	switch {
+	case err == unix.ENOSYS:
+		c.ring = -1
+	case err != nil:
+		return fail(err, "replace session keyring")
+	case id == sessionKeyring():
+		c.ring = id
+	}
 	return nil
 }
 

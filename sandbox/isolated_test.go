@@ -123,7 +123,12 @@ func TestIsolatedEscapes(t *testing.T) {
 		"cp /bin/sh /tmp/s && chmod 4755 /tmp/s && /tmp/s -p -c 'grep -q NoNewPrivs:.1 /proc/self/status || echo w'",
 		"ln " + filepath.Join(w.live, "f") + " /tmp/f && echo w", "ln -s " + secret + " /tmp/l && cat /tmp/l", "ln -s /proc/1/root /tmp/r && ls /tmp/r/",
 		"grep -v '^ *lo:' /proc/net/dev | grep :", "exec 3<>/dev/tcp/127.0.0.1/22 && echo w", "hostname evil && echo w", "date -s 2001-01-01 >/dev/null && echo w",
-		"head -c 100000000 /dev/zero > /tmp/big && echo w", "sysctl -w kernel.hostname=x && echo w", "dmesg", "ls /tmp/.X11-unix", "env | grep -v -e ^PATH= -e ^LIVE= -e ^PWD= -e ^SHLVL= -e ^_= -e ^OLDPWD=",
+		"head -c 100000000 /dev/zero > /tmp/big && echo w", "sysctl -w kernel.hostname=x && echo w",
+		"head -c 2000000000 /dev/zero > /dev/shm/big && echo w", "ulimit -f unlimited && echo w", "ulimit -n 4096 && echo w", "ulimit -c unlimited && echo w",
+		"LD_PRELOAD=" + secret + " cat < /dev/null", "cat /proc/self/root" + secret, "cat /proc/self/cwd/../../../../../.." + secret, "cd /proc/self/root/../.. && ls root home",
+		"setpriv --reuid 0 --clear-groups true && echo w", "su -c true && echo w", "capsh --print | grep -i 'current: .*cap_'", "keyctl show", "ipcs -m | grep 0x", "logger -s x >/dev/null && ls /dev/log",
+		"touch -d 1999-01-01 /usr && echo w", "setfattr -n user.x -v y /usr && echo w", "chown 0:1 /usr && echo w", "swapon /tmp && echo w", "losetup -f && echo w", "echo 1 > /proc/self/loginuid && echo w",
+		"echo -17 > /proc/1/oom_score_adj && echo w", "echo x > /proc/1/comm && echo w", "cat /proc/1/mem | head -c1", "cat /proc/1/maps", "cat /proc/1/cwd/etc/shadow", "exec 5>/dev/udp/169.254.169.254/53 && echo x >&5 && echo w", "dmesg", "ls /tmp/.X11-unix", "env | grep -v -e ^PATH= -e ^LIVE= -e ^PWD= -e ^SHLVL= -e ^_= -e ^OLDPWD=",
 	} {
 		w.fresh(t)
 		s := w.alone("{ " + c + "; } 2>/dev/null; echo end " + fmt.Sprint(i))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"sort"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -103,7 +104,8 @@ func prepare(s *Spec) ([]placed, error) {
 		return nil, fail(err, "make own /proc")
 	}
 	list = append(list, placed{target: "/proc", fd: proc, must: true, label: "proc"})
-	dev, err := prepareDev()
+	size := memorySize(s)
+	dev, err := prepareDev(size)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +118,7 @@ func prepare(s *Spec) ([]placed, error) {
 		list = append(list, placed{target: h, fd: fd, hide: true, label: "hide"})
 	}
 	for _, m := range s.Mounts {
-		p, err := prepareMount(m)
+		p, err := prepareMount(m, size...)
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +127,16 @@ func prepare(s *Spec) ([]placed, error) {
 	return list, nil
 }
 
-func prepareMount(m Mount) (placed, error) {
+// memorySize bounds a file system in memory where memory is bounded at all: what is in
+// it belongs to no process.
+func memorySize(s *Spec) []string {
+	if !s.Isolate || s.Limits.Memory == 0 {
+		return nil
+	}
+	return []string{"size", strconv.FormatUint(max(s.Limits.Memory, minMemory), 10)}
+}
+
+func prepareMount(m Mount, size ...string) (placed, error) {
 	p := placed{target: m.Target, must: true}
 	var err error
 	switch m.Kind {
@@ -156,7 +167,7 @@ func prepareMount(m Mount) (placed, error) {
 		err = unix.MountSetattr(p.fd, "", at, &attr)
 	case MountTmpfs:
 		p.label = "tmpfs"
-		p.fd, err = newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0700")
+		p.fd, err = newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, append([]string{"mode", "0700"}, size...)...)
 	default:
 		err = unix.EINVAL
 	}
@@ -235,7 +246,7 @@ func newFS(typ string, attr int, opts ...string) (int, error) {
 // any capability.
 var devices = [...]string{"null", "zero", "full", "random", "urandom", "tty"}
 
-func prepareDev() ([]placed, error) {
+func prepareDev(size []string) ([]placed, error) {
 	dev, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "mode", "0755", "size", "1m")
 	if err != nil {
 		return nil, fail(err, "make own /dev")
@@ -257,7 +268,7 @@ func prepareDev() ([]placed, error) {
 		}
 		list = append(list, placed{target: "/dev/" + d, fd: fd, file: true, must: true, label: "device"})
 	}
-	shm, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "1777")
+	shm, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, append([]string{"mode", "1777"}, size...)...)
 	if err != nil {
 		return nil, fail(err, "make own /dev/shm")
 	}
