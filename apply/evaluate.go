@@ -338,7 +338,7 @@ func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, e
 	if note != "" {
 		out.Notes = append(out.Notes, note)
 	}
-	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Notes: validAll(out.Notes), Judged: judged, Decision: d.Decision})
+	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Notes: validAll(out.Notes), Judged: judged, Decision: d.Decision, Request: v.asked()})
 	if err != nil {
 		return nil, err
 	}
@@ -357,6 +357,23 @@ type evaluationRecord struct {
 	Notes    []string      `json:"notes,omitempty"`
 	Judged   *JudgedRecord `json:"judged,omitempty"`
 	Decision wire.Decision `json:"decision"`
+	Request  *asked        `json:"request,omitempty"`
+}
+
+// asked is what a request says beside its call-site and its changeset, which are kept
+// elsewhere.
+type asked struct {
+	Comparison       string `json:"comparison,omitempty"`
+	TimeoutMs        int64  `json:"timeoutMs,omitempty"`
+	BasePolicyDigest string `json:"basePolicyDigest,omitempty"`
+}
+
+// asked records the request; nil where it says more than that.
+func (v *evaluation) asked() *asked {
+	if RequestDigest("host/evaluateChangeset", evaluateParams(v.q)) != v.requestDigest {
+		return nil
+	}
+	return &asked{v.q.Comparison, v.q.TimeoutMs, v.q.BasePolicyDigest}
 }
 
 // evidenceOf says in one sentence each what the runs of checks established;

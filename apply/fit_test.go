@@ -2,6 +2,7 @@ package apply_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,7 +47,7 @@ func TestAVerdictFitsIntoAMessage(t *testing.T) {
 			t.Errorf("finding %d: fix %v, note %q", i, w.Diagnostic.Fix != nil, w.SeverityNote)
 		}
 	}
-	if rep, err := h.engine().Replay(context.Background(), v.Receipt.ReceiptID); err != nil || !rep.OK {
+	if rep, err := h.engine().Replay(context.Background(), v.Receipt.ReceiptID); err != nil || !rep.OK || !slices.Contains(rep.Confirmed, "request digest "+v.RequestDigest) {
 		t.Errorf("replay: %+v, %v", rep, err)
 	}
 }

@@ -66,7 +66,8 @@ func (r *Replay) gone(what string, a ...any) { r.Gone = append(r.Gone, fmt.Sprin
 
 // Replay derives the claims of a receipt again, from what is kept and without
 // running anything: the after-state of each path from kept content, the digests
-// of the changeset and of the policy, and the decision from what it rested on. A
+// of the changeset, of the policy and of an evaluation's request, and the decision
+// from what it rested on. A
 // receipt that is not kept is receipt.ErrNoReceipt; other errors mean that we
 // could not tell.
 func (e *Engine) Replay(ctx context.Context, id string) (Replay, error) {
@@ -94,8 +95,31 @@ func (e *Engine) Replay(ctx context.Context, id string) (Replay, error) {
 	if err := e.replayDecision(&r, st, rec); err != nil {
 		return r, err
 	}
+	if err := r.request(st, rec); err != nil {
+		return r, err
+	}
 	r.OK = len(r.Differs) == 0
 	return r, nil
+}
+
+// request holds the request of an evaluation against its digest.
+func (r *Replay) request(st *receipt.Stored, rec *JudgedRecord) error {
+	if st.Receipt.Kind != wire.ReceiptEvaluate {
+		return nil
+	}
+	v, ok := st.Evidence.Get("request")
+	if !ok || rec == nil || rec.Changeset.Kind() != canon.Object {
+		r.gone("request digest %s: the request is not kept", st.Receipt.RequestDigest)
+		return nil
+	}
+	var a asked
+	if err := wire.Decode(v, &a); err != nil {
+		return fmt.Errorf("read evidence of receipt %s: %w", st.Receipt.ReceiptID, err)
+	}
+	params := evaluateParams(EvaluateRequest{CallSite: st.Receipt.CallSite, Changeset: rec.Changeset, Comparison: a.Comparison,
+		TimeoutMs: a.TimeoutMs, BasePolicyDigest: a.BasePolicyDigest})
+	r.same(RequestDigest("host/evaluateChangeset", params) == st.Receipt.RequestDigest, "request digest %s", st.Receipt.RequestDigest)
+	return nil
 }
 
 func readJudged(st *receipt.Stored) (*JudgedRecord, error) {
