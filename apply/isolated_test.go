@@ -1,0 +1,56 @@
+package apply_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aspengine/asp/apply"
+	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/internal/need"
+	"github.com/aspengine/asp/seam/wire"
+)
+
+// SB-01 through the engine: isolated is what is asked for and proved, and never what a
+// run without a proof says.
+func TestSB01_IsolatedIsAskedFor(t *testing.T) {
+	const config = `{"checks":{"look":{"argv":["sh","-c","test ! -e /etc/shadow && test ! -e /sys && test -e a.txt"]}}%}`
+	b := newBed(t, strings.Replace(config, "%", "", 1), twoFiles)
+	e := b.open()
+	caps, err := e.Caps(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !caps.CanIsolate() {
+		need.Missing(t, "this machine cannot isolate: %s", caps.MissingIsolation())
+	}
+	proof, err := e.Isolation(context.Background())
+	if err != nil || len(proof.Attempts) == 0 {
+		t.Fatalf("proof: %v, %+v", err, proof)
+	}
+	s, err := e.Status(context.Background(), apply.SurfaceRequest{})
+	if err != nil || !slices.Contains(s.Result.AssuranceCapabilities, wire.Isolated) {
+		t.Errorf("status: %v, %v", err, s.Result.AssuranceCapabilities)
+	}
+	// Not asked for: the machine's files are there, and the check says so.
+	a, err := b.apply(apply.Request{Load: plan("p1", bothFiles), Checks: []string{"look"}})
+	if err != nil || a.Result.Applied || len(a.Checks) != 1 || a.Checks[0].Status != checks.Failed || a.Checks[0].Isolation != checks.MediatedWrite {
+		t.Fatalf("%v %s", err, codes(a))
+	}
+	a, err = b.apply(apply.Request{Load: plan("p2", bothFiles), Checks: []string{"look"}, RequireAssurance: checks.Isolated})
+	if err != nil || !a.Result.Applied || a.Result.Assurance.Mode != wire.Isolated || !strings.Contains(a.Result.Assurance.Detail, "attempts from inside") {
+		t.Errorf("asked for: %v %s %+v", err, codes(a), a.Result.Assurance)
+	}
+	c := newBed(t, strings.Replace(config, "%", `,"sandbox":{"require":"isolated"}`, 1), twoFiles)
+	a, err = c.apply(apply.Request{Load: plan("p1", bothFiles), Checks: []string{"look"}})
+	if err != nil || !a.Result.Applied || a.Result.Assurance.Mode != wire.Isolated {
+		t.Errorf("configured: %v %s %+v", err, codes(a), a.Result.Assurance)
+	}
+	// Nobody took part, so nothing was proved.
+	n := newBed(t, "", twoFiles)
+	a, err = n.apply(apply.Request{Load: plan("p1", bothFiles), RequireAssurance: checks.Isolated})
+	if err != nil || codes(a) != "weak-assurance " || n.read("a.txt") != "one\n" {
+		t.Errorf("without a check: %v %s", err, codes(a))
+	}
+}
