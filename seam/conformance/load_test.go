@@ -38,7 +38,7 @@ func TestHostileCrowd(t *testing.T) {
 		rounds = 20
 	}
 	for range rounds {
-		e, err := s.evaluateWith(ctx, wire.Gate, []canon.Member{member("timeoutMs", 10000)}, orders...)
+		e, err := s.evaluateWith(ctx, wire.Gate, []canon.Member{member("timeoutMs", 6000)}, orders...)
 		ok(t, err)
 		tr.allowed(e)
 	}

@@ -114,7 +114,7 @@ func TestMatrix(t *testing.T) {
 	// The whole, some 1,600, takes minutes on a small machine, nearly all of it starting
 	// providers again that failed. The short form takes a share of each stance, by a
 	// seed; every behaviour, site and stance is in it.
-	share := 3
+	share := 6
 	if long() {
 		share = 1
 	}
