@@ -289,7 +289,9 @@ func TestTrace(t *testing.T) {
 		p := dial(t, handler{request: echo}, rpc.Options{Lenient: true, Trace: &trace, TraceName: "h", TraceContents: contents})
 		p.write(`{"jsonrpc":"2.0","id":1,"method":"workspace/putBlob","params":{"blobs":[{"encoding":"utf-8","bytes":"secret"}]}}` + "\n")
 		p.line()
-		p.write("noise\n")
+		p.write("noise, secret\n")
+		p.line()
+		p.write(`{"jsonrpc":"2.0","id":2,"method":"host/applyProposal","params":{"proposalId":"p7","proposal":{"workspaceEdit":{"documentChanges":[{"path":"a.txt","edits":[{"newText":"secret"}]}]},"rationale":"secret"},"args":{"path":"secret"},"data":{"message":"secret"}}}` + "\n")
 		p.line()
 		_ = p.c.Close()
 		lines := strings.Split(strings.TrimSpace(trace.String()), "\n")
@@ -300,7 +302,8 @@ func TestTrace(t *testing.T) {
 			n, _ := v.Get("conn")
 			dirs = append(dirs, d.Str()+" "+n.Str())
 		}
-		if strings.Join(dirs, ",") != "in h,out h,in h,out h" || strings.Contains(trace.String(), "secret") != contents || !contents && !strings.Contains(trace.String(), "(6 bytes left out)") || !strings.Contains(trace.String(), "noise") {
+		if strings.Join(dirs, ",") != "in h,out h,in h,out h,in h,out h" || strings.Contains(trace.String(), "secret") != contents || !contents && !strings.Contains(trace.String(), "(6 bytes left out)") ||
+			strings.Contains(trace.String(), "noise") != contents || !strings.Contains(trace.String(), "a.txt") && contents || !strings.Contains(trace.String(), "p7") {
 			t.Errorf("contents %v:\n%s", contents, trace.String())
 		}
 	}
