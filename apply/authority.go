@@ -41,9 +41,11 @@ type editor struct {
 	from        *origin // nil: submitted under its name, not asked for
 }
 
-// creditEditor names the provider of the plan in a receipt.
+// creditEditor names the provider of the plan in a receipt: the one that this host
+// asked for it. A plan that the caller brings under a provider's name was perhaps
+// never seen by that provider.
 func (t *tx) creditEditor(d *receipt.Draft) {
-	if t.editor == nil {
+	if t.editor == nil || t.editor.from == nil {
 		return
 	}
 	d.Providers = append(slices.Clip(d.Providers), provenanceOf(t.editor.who, wire.Edit))

@@ -39,7 +39,7 @@ func (e *Engine) runChecks(ctx context.Context, t *tx) error {
 	if err != nil || t.decision == nil {
 		return err
 	}
-	if !t.r.DryRun {
+	if !t.r.DryRun && !j.idle {
 		var note string
 		if t.judged, note = e.judged(e.pol, j.question, t.candidate().changeset); note != "" {
 			t.answer.Notes = append(t.answer.Notes, note)

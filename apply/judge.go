@@ -68,6 +68,7 @@ type judgement struct {
 	report   checks.Report
 	question policy.Question // what decision rests on
 	decision *policy.Decision
+	idle     bool // nothing was asked: there is nothing to decide again later
 }
 
 // round is what the providers are shown between two movements of the tree.
@@ -189,7 +190,8 @@ func (j *judgement) sandboxNotes() {
 }
 
 // run runs the checks and decides. Without a decision nothing was concluded:
-// touched paths moved, or nothing was asked of an apply.
+// touched paths moved. Where nothing is asked of an apply the decision is to allow
+// it, and says that it rests on nothing.
 func (j *judgement) run(ctx context.Context) error {
 	if j.started.IsZero() {
 		j.started = j.e.now()
@@ -209,10 +211,8 @@ func (j *judgement) run(ctx context.Context) error {
 			return nil
 		}
 	}
-	if j.applying && len(list) == 0 && len(j.pol.Demands(j.callSite, j.named)) == 0 && j.callSite != wire.Gate && len(j.blocking) == 0 &&
-		j.own == nil && j.pol.Activation != policy.Rejected && (j.basePolicy == "" || j.basePolicy == j.pol.Digest) {
-		return nil // nothing was asked, so there is nothing to decide
-	}
+	j.idle = j.applying && len(list) == 0 && len(j.pol.Demands(j.callSite, j.named)) == 0 && j.callSite != wire.Gate && len(j.blocking) == 0 &&
+		j.own == nil && j.pol.Activation != policy.Rejected && (j.basePolicy == "" || j.basePolicy == j.pol.Digest)
 	j.decide()
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/seam/wire"
 )
 
@@ -44,6 +45,17 @@ func Weakens(base, candidate *Repository) []string {
 			add("the budget of %s is raised", cs)
 		}
 	}
+	for _, cs := range callSites {
+		if missingHost(base, cs) == failClosed && missingHost(candidate, cs) != failClosed {
+			add("%s opens where no host is there", cs)
+		}
+	}
+	for _, name := range []string{"mcp", "acp"} {
+		was, now := adapter(base, name), adapter(candidate, name)
+		if on, _ := now.Get("enabled"); on.Truth() && !canon.Equal(was, now) {
+			add("adapter %s is switched on or changed", name)
+		}
+	}
 	for _, was := range base.Requirements {
 		now := candidate.Requirement(was.ID)
 		if now == nil {
@@ -73,6 +85,24 @@ func Weakens(base, candidate *Repository) []string {
 		}
 	}
 	return out
+}
+
+const failClosed = "fail-closed"
+
+// missingHost is what harnesses are told to do at a call-site without a host.
+func missingHost(r *Repository, cs wire.CallSite) string {
+	behaviour, _ := r.Value.Get("policy")
+	missing, _ := behaviour.Get("missingHost")
+	word, _ := missing.Get(string(cs))
+	return word.Str()
+}
+
+// adapter is what a policy says of another binding of the seam; no value where it
+// says nothing. This host has none of them, so any change could only widen.
+func adapter(r *Repository, name string) canon.Value {
+	all, _ := r.Value.Get("adapters")
+	v, _ := all.Get(name)
+	return v
 }
 
 // weakest is the rank of the weakest acceptable mode.

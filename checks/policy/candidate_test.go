@@ -43,6 +43,10 @@ func TestCandidateMayNotWeaken(t *testing.T) {
 		{"a capability less", change(`["edit", "inspect"]`, `["edit"]`), "no longer covers inspect"},
 		{"another id", change(`"id": "lint"`, `"id": "lint2"`), `requirement "lint" is removed`},
 		{"a longer budget", change(`"interactiveMs": 5000`, `"interactiveMs": 50000`), "budget of interactive is raised"},
+		{"open without a host", change(`"sweep": "fail-closed"`, `"sweep": "warn-open"`), "sweep opens where no host is there"},
+		{"closed without a host", change(`"interactive": "warn-open"`, `"interactive": "fail-closed"`), ""},
+		{"an adapter", change(`"acp": {"enabled": false}`, `"acp": {"enabled": true}`), "adapter acp"},
+		{"an adapter less", change(`"enabled": true, "mode"`, `"enabled": false, "mode"`), ""},
 		{"no budget", change(`"gateMs": 1`, `"sweepMs": 1`), "budget of gate is raised"},
 	} {
 		g, found := base.Candidate(c.after)

@@ -57,7 +57,13 @@ func (p *Pool) open(ctx context.Context, e *entry, m manifest.Manifest, b wire.B
 	}
 	defer v.Close()
 	if !v.All || v.Exec == nil {
-		f := faultOf(wire.DegradeUnavailable, wire.Unavailable, wire.FailContract, "it is not started: its files are not what was added: %s", v.Problems[0])
+		// A program that is gone is a matter of health. One that differs is not, since
+		// health opens an interactive call-site: what stands there is not what was
+		// given authority.
+		f := faultOf(wire.DegradeUnavailable, wire.Unavailable, wire.FailHealth, "it is not started: %s", v.Problems[0])
+		if v.Exec != nil {
+			f = faultOf(wire.DegradeMissingAuthority, wire.Unavailable, wire.FailPolicy, "it is not started: its files are not what was added: %s", v.Problems[0])
+		}
 		f.blameless = true
 		return nil, f
 	}

@@ -206,7 +206,7 @@ func TestNotLaunched(t *testing.T) {
 	witness := filepath.Join(w.dir, "witness")
 	must(t, os.WriteFile(prog, []byte("#!/bin/sh\ntouch "+witness+"\n"), 0o755))
 	res := w.check("changed", provider.Settings{}, nil)
-	if res.Status != checks.Unavailable || res.FailClass != wire.FailContract || !strings.Contains(res.Detail, "not what the manifest describes") || res.Provider.Verified {
+	if res.Status != checks.Unavailable || res.FailClass != wire.FailPolicy || res.Reason != wire.DegradeMissingAuthority || !strings.Contains(res.Detail, "not what the manifest describes") || res.Provider.Verified {
 		t.Errorf("%s, %s: %s", res.Status, res.FailClass, res.Detail)
 	}
 	if _, err := os.Stat(witness); err == nil {
