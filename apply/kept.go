@@ -48,6 +48,7 @@ type originProvider struct {
 	Families          []wire.Family `json:"families"`
 	ServerVersion     string        `json:"serverVersion,omitempty"`
 	Verified          bool          `json:"verified"`
+	NoChecksums       bool          `json:"noChecksums,omitempty"`
 	ConfigDigest      string        `json:"configDigest,omitempty"`
 	CapabilityVersion string        `json:"capabilityVersion,omitempty"`
 	DirectWrite       bool          `json:"directWrite"`
@@ -57,7 +58,7 @@ type originProvider struct {
 func originProviderOf(p checks.Participant) originProvider {
 	return originProvider{
 		ID: p.ID, Version: p.Version, Publisher: p.Publisher, Package: p.Package, Fingerprint: p.Fingerprint, Profiles: p.Profiles,
-		Families: p.Families, ServerVersion: p.ServerVersion, Verified: p.Verified, ConfigDigest: p.ConfigDigest,
+		Families: p.Families, ServerVersion: p.ServerVersion, Verified: p.Verified, NoChecksums: p.NoChecksums, ConfigDigest: p.ConfigDigest,
 		CapabilityVersion: p.CapabilityVersion, DirectWrite: p.DirectWrite, FastPath: p.FastPath,
 	}
 }
@@ -67,7 +68,7 @@ func (o *origin) participant(mode wire.Mode) checks.Participant {
 	p := o.Provider
 	return checks.Participant{
 		ID: p.ID, Version: p.Version, Publisher: p.Publisher, Package: p.Package, Fingerprint: p.Fingerprint, Profiles: p.Profiles,
-		Families: p.Families, ServerVersion: p.ServerVersion, Verified: p.Verified, ConfigDigest: p.ConfigDigest,
+		Families: p.Families, ServerVersion: p.ServerVersion, Verified: p.Verified, NoChecksums: p.NoChecksums, ConfigDigest: p.ConfigDigest,
 		CapabilityVersion: p.CapabilityVersion, DirectWrite: p.DirectWrite, FastPath: p.FastPath, Mode: mode,
 	}
 }

@@ -160,6 +160,13 @@ func TestWhoseAuthority(t *testing.T) {
 			if code(a) != x.want || (x.want == "") != (h.read("a") == "2\n") {
 				t.Errorf("%q, a is %q", code(a), h.read("a"))
 			}
+			if x.want == "" && a.Result.Decision == nil {
+				t.Error("applied by no decision")
+			}
+			// Only the plan that the provider was asked for is its work.
+			if asked := len(h.crew.asked) > 0; x.want == "" && (len(a.Result.Receipt.ProviderProvenance) > 0) != asked {
+				t.Errorf("asked %v, provenance %+v", asked, a.Result.Receipt.ProviderProvenance)
+			}
 			if x.want != "" && (a.Result.BaselineAfter != nil || a.Result.Assurance.TransactionGuarantee != wire.GuaranteeNone || len(h.crew.changed) > 0) {
 				t.Errorf("a refusal says %+v", a.Result)
 			}

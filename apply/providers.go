@@ -256,6 +256,9 @@ func tookPart(r checks.Result) bool {
 
 func provenanceOf(who checks.Participant, f wire.Family) wire.ProviderProvenance {
 	p := wire.ProviderProvenance{Provider: who.ID, Capability: f, Identity: who.Publisher, Integrity: who.Fingerprint, Conformance: notClaimed}
+	if who.NoChecksums {
+		p.Integrity = "unverified:" + p.Integrity
+	}
 	if len(who.Profiles) > 0 {
 		p.Conformance = who.Profiles[0]
 	}

@@ -87,7 +87,7 @@ func (j *judgement) verdictKey(ctx context.Context, id string, s provider.Subjec
 		list(set.Checks), list(set.Rules), list(set.Sources), cfg, text(set.ConfigDigest), text(set.Comparison), text(set.Scope),
 		text(j.pol.Digest),
 		text(who.ID), text(who.Version), text(who.Publisher), text(who.Package), text(who.Fingerprint), list(who.Profiles), list(families),
-		text(who.ServerVersion), text(string(who.Mode)), canon.BoolOf(who.Verified), text(who.ConfigDigest), text(who.CapabilityVersion),
+		text(who.ServerVersion), text(string(who.Mode)), canon.BoolOf(who.Verified), canon.BoolOf(who.NoChecksums), text(who.ConfigDigest), text(who.CapabilityVersion),
 		text(who.PinnedConfig), canon.BoolOf(who.DirectWrite), text(who.FastPath), text(st.Protocol), text(string(st.Isolation)), text(st.Evidence),
 		canon.BoolOf(s.Scope != nil),
 	))

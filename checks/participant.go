@@ -31,6 +31,9 @@ type Participant struct {
 	// Verified: every checksum that the manifest lists was found on disk at the
 	// launch of this run.
 	Verified bool
+	// NoChecksums: the manifest lists none, so that nothing of its artifact was
+	// measured and Verified holds of nothing.
+	NoChecksums bool
 	// ConfigDigest and CapabilityVersion are the provider's word.
 	ConfigDigest, CapabilityVersion string
 	// PinnedConfig is the configDigest that config.json demands, "" when none.

@@ -79,9 +79,10 @@ func segments(glob, names []string) (matches, sure bool) {
 }
 
 // ValidPath tells whether p is a path as the protocol has them: relative, with /
-// between names, no empty, . or .. name, no backslash or NUL.
+// between names, no empty, . or .. name, no NUL. A backslash is a character like
+// any other.
 func ValidPath(p string) bool {
-	if p == "" || len(p) > 4096 || strings.ContainsAny(p, "\\\x00") {
+	if p == "" || len(p) > 4096 || strings.Contains(p, "\x00") {
 		return false
 	}
 	for name := range strings.SplitSeq(p, "/") {

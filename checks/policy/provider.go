@@ -300,13 +300,14 @@ func (d *decider) provider(at int, m Demand, granted bool) {
 const noRequirement = "none"
 
 // Evidence says what is known of a provider on the first four axes; the fifth,
-// authority, says no. An artifact that was not verified is not shown as one.
+// authority, says no. An artifact of which nothing was measured
+// is not shown as verified.
 func Evidence(who checks.Participant, established checks.Isolation) wire.AuthorityEvidence {
 	ev := wire.AuthorityEvidence{
 		Identity: clip(who.Publisher, maxDetail), Integrity: clip(who.Fingerprint, maxDetail), Conformance: noRequirement, Isolation: modeOf(established),
 		Authority: wire.Authority{Requirement: noRequirement},
 	}
-	if !who.Verified {
+	if !who.Verified || who.NoChecksums {
 		ev.Integrity = "unverified:" + ev.Integrity
 	}
 	if len(who.Profiles) > 0 {

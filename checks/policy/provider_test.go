@@ -574,3 +574,17 @@ func TestEditAuthority(t *testing.T) {
 		}
 	}
 }
+
+// TestEvidenceOfWhatWasNotMeasured: an artifact without a single checksum has
+// authority by the letter of its pin, and is not shown as verified.
+func TestEvidenceOfWhatWasNotMeasured(t *testing.T) {
+	for _, x := range []struct {
+		verified, none bool
+		want           string
+	}{{true, false, "sha256:aa"}, {false, false, "unverified:sha256:aa"}, {true, true, "unverified:sha256:aa"}} {
+		who := checks.Participant{ID: "p", Fingerprint: "sha256:aa", Verified: x.verified, NoChecksums: x.none}
+		if got := policy.Evidence(who, checks.Gated).Integrity; got != x.want {
+			t.Errorf("%+v: %q", x, got)
+		}
+	}
+}

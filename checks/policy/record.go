@@ -169,6 +169,7 @@ type participant struct {
 	ServerVersion string        `json:"serverVersion,omitempty"`
 	Mode          wire.Mode     `json:"mode,omitempty"`
 	Verified      bool          `json:"verified"`
+	NoChecksums   bool          `json:"noChecksums,omitempty"`
 	ConfigDigest  string        `json:"configDigest,omitempty"`
 	PinnedConfig  string        `json:"pinnedConfig,omitempty"`
 	DirectWrite   bool          `json:"directWrite,omitempty"`
@@ -201,7 +202,7 @@ func Record(p Policy, q Question) (canon.Value, error) {
 		if who := r.Provider; who != nil {
 			w.Provider = &participant{ID: trim(who.ID, maxDetail), Version: trim(who.Version, 200), Publisher: trim(who.Publisher, maxDetail),
 				Fingerprint: trim(who.Fingerprint, maxDetail), Profiles: trimAll(who.Profiles), Families: who.Families, ServerVersion: trim(who.ServerVersion, 200),
-				Mode: who.Mode, Verified: who.Verified, ConfigDigest: trim(who.ConfigDigest, 200), PinnedConfig: trim(who.PinnedConfig, 200),
+				Mode: who.Mode, Verified: who.Verified, NoChecksums: who.NoChecksums, ConfigDigest: trim(who.ConfigDigest, 200), PinnedConfig: trim(who.PinnedConfig, 200),
 				DirectWrite: who.DirectWrite, FastPath: trim(who.FastPath, maxDetail)}
 			w.shorten(r)
 		}
@@ -283,7 +284,7 @@ func Replay(value, rec canon.Value) (Decision, string, error) {
 		}
 		if who := r.Provider; who != nil {
 			c.Provider = &checks.Participant{ID: who.ID, Version: who.Version, Publisher: who.Publisher, Fingerprint: who.Fingerprint, Profiles: slices.Clone(who.Profiles),
-				Families: who.Families, ServerVersion: who.ServerVersion, Mode: who.Mode, Verified: who.Verified, ConfigDigest: who.ConfigDigest,
+				Families: who.Families, ServerVersion: who.ServerVersion, Mode: who.Mode, Verified: who.Verified, NoChecksums: who.NoChecksums, ConfigDigest: who.ConfigDigest,
 				PinnedConfig: who.PinnedConfig, DirectWrite: who.DirectWrite, FastPath: who.FastPath}
 		}
 		q.Results = append(q.Results, c)

@@ -103,7 +103,7 @@ func participant(m manifest.Manifest, mode wire.Mode, s *session) checks.Partici
 func participantOf(m manifest.Manifest, mode wire.Mode, verified, directWrite bool, d declared) checks.Participant {
 	p := checks.Participant{ID: m.ID, Version: m.Version, Publisher: m.Publisher, Package: m.Source, Fingerprint: m.Fingerprint,
 		Profiles: slices.Clone(m.Profiles), Families: slices.Clone(m.Families), Mode: mode, State: wire.Unavailable,
-		Verified: verified, ServerVersion: cut(d.serverVersion, maxName), DirectWrite: directWrite || d.directWrite}
+		Verified: verified, NoChecksums: len(m.Checksums) == 0, ServerVersion: cut(d.serverVersion, maxName), DirectWrite: directWrite || d.directWrite}
 	if d.families != nil {
 		p.Families = slices.Clone(d.families)
 	}
