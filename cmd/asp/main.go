@@ -146,8 +146,7 @@ func dispatch(ctx context.Context, e *env, args []string) int {
 	}
 	c := find(args[0])
 	if c == nil {
-		fmt.Fprintf(e.stderr, "asp: no command %.60q; `asp --help` lists them\n", args[0])
-		return exitUsage
+		return e.finish(usageError{fmt.Sprintf("no command %.60q; `asp --help` lists them", args[0])}, jsonWanted(args[1:]))
 	}
 	fs := flagSet(c)
 	fs.SetOutput(io.Discard)
