@@ -80,7 +80,8 @@ func ask(path string) (string, error) {
 func private(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
+	// Its parent is made for this test too, and closed to everybody else.
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	return dir
