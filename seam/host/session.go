@@ -62,6 +62,7 @@ func (h *Host) Serve(ctx context.Context, name string, t Transport) error {
 	in := &input{r: t, ended: make(chan struct{})}
 	conn := rpc.New(in, t, t.Close, s, rpc.Options{
 		MessageBytes: h.o.MessageBytes, Trace: h.trace, TraceContents: h.o.TraceContents, TraceName: name, Lenient: true,
+		Arrived: s.arrived,
 	})
 	cause := errEnded
 	select {
@@ -165,6 +166,19 @@ func (s *session) settled(ctx context.Context, seq int64) bool {
 	}
 }
 
+// arrived notes a shutdown when it is read: the requests run beside each other, and
+// one that came later could be looked at first.
+func (s *session) arrived(r rpc.Request) {
+	if r.Method != methodShutdown || (&call{s: s, r: r}).decode(&struct{}{}) != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == 0 {
+		s.last = r.Seq
+	}
+}
+
 // Request serves one request.
 func (s *session) Request(ctx context.Context, r rpc.Request) (canon.Value, *wire.Error) {
 	c := &call{s: s, r: r}
@@ -212,11 +226,6 @@ func (c *call) shutdown(ctx context.Context) (canon.Value, *wire.Error) {
 		return canon.Value{}, c.wrong(ctx, err)
 	}
 	s := c.s
-	s.mu.Lock()
-	if s.last == 0 || c.r.Seq < s.last {
-		s.last = c.r.Seq
-	}
-	s.mu.Unlock()
 	patient, cancel := context.WithTimeout(ctx, s.h.o.Finish)
 	defer cancel()
 	if !s.settled(patient, c.r.Seq) {

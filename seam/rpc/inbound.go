@@ -43,19 +43,20 @@ func (in *inbound) less() {
 	in.changed = make(chan struct{})
 }
 
-// admit registers a request; false where its id is that of an open one.
-func (in *inbound) admit(ctx context.Context, m message) bool {
+// admit registers a request and numbers it; false where its id is that of an open
+// one.
+func (in *inbound) admit(ctx context.Context, m message) (int64, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	key := idText(m.id)
 	if in.byID[key] != nil {
-		return false
+		return 0, false
 	}
 	in.seq++
 	r := &inRequest{m: m, seq: in.seq}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	in.byID[key] = r
-	return true
+	return r.seq, true
 }
 
 // cancel ends the context of an open request. Of one that is not open any

@@ -126,6 +126,10 @@ type Options struct {
 	// MaxInFlight bounds the requests of the peer that run at once. More
 	// wait in their order. Default 64.
 	MaxInFlight int
+	// Arrived, if set, is told of each request of the peer in the order in which
+	// they come, before it or any later one is handled. It must not block: it is
+	// called where lines are read. Request.Progress is not set.
+	Arrived func(Request)
 }
 
 func (o *Options) defaults() {

@@ -119,8 +119,12 @@ func (s *stream) take(m message) *violation {
 			return unasked(m)
 		}
 	case m.kind == request:
-		if !c.inbound.admit(c.ctx, m) {
+		seq, ok := c.inbound.admit(c.ctx, m)
+		if !ok {
 			return &violation{wire.CodeInvalidRequest, fmt.Sprintf("id %.100s is that of a request which is still open", m.id.Bytes()), canon.NullOf()}
+		}
+		if c.o.Arrived != nil {
+			c.o.Arrived(Request{ID: m.id, Method: m.method, Params: m.params, Raw: m.raw, Seq: seq})
 		}
 	case m.method == cancelMethod:
 		id, ok := m.params.Get("id")
