@@ -1,7 +1,7 @@
 # make          build ./bin/asp
 # make run      the main job on a bundled real example
 # make test     all tests
-# make check    what a change has to pass: gofmt, vet, staticcheck, all tests with the race detector
+# make check    what a change has to pass: gofmt, vet, staticcheck, all tests, those of one process with the race detector
 # make fuzz     each fuzz target for a fixed number of runs; FUZZTIME=10m for at least that long each
 # make crash    the long sweeps of kills and power cuts
 # make bench    measure beside the peer in the same run; BENCH=full for the sizes of docs/performance.md
