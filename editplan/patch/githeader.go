@@ -177,7 +177,7 @@ func (h *header) finish(startLine int) error {
 	fail := func(reason string) error { return &ParseError{startLine, reason} }
 	if fp.Old == "" && fp.New == "" {
 		if h.def == "" {
-			return fail(fmt.Sprintf("git diff header lacks file names after removing %d leading components", h.p.strip))
+			return fail(fmt.Sprintf("git diff header lacks file names after removing %d leading components; a patch made without prefixes takes --strip 0", h.p.strip))
 		}
 		fp.Old, fp.New = h.def, h.def
 	}
