@@ -218,7 +218,7 @@ func (v *evaluation) judgement() *judgement {
 		j.effects, j.perm = v.delta.effects, v.delta.perm
 	}
 	if v.q.Changed != nil {
-		j.base = v.q.Changed.Base
+		j.base, j.listed = v.q.Changed.Base, true
 	}
 	j.clock(v.began)
 	return j

@@ -52,6 +52,7 @@ type judgement struct {
 
 	now     func() candidate
 	base    []BaseEntry // over the live tree, where the baseline is not the live one
+	listed  bool        // the change was listed from disk: the live tree is its after-state
 	effects []snapshot.Effect
 	perm    func(snapshot.Path) (uint32, bool)
 	drift   checks.Drift
@@ -76,6 +77,7 @@ type round struct {
 	cand    candidate
 	content *content
 	impact  func(ctx context.Context) (paths []string, why string)
+	after   func(ctx context.Context) wire.Baseline // see afterState
 }
 
 // thisRound is the round of the candidate as it is now.
@@ -91,6 +93,12 @@ func (j *judgement) thisRound() *round {
 		r.impact = func(ctx context.Context) ([]string, string) {
 			once.Do(func() { paths, why = j.askImpact(ctx, r) })
 			return paths, why
+		}
+		var foreseen sync.Once
+		var state wire.Baseline
+		r.after = func(ctx context.Context) wire.Baseline {
+			foreseen.Do(func() { state = j.afterState(ctx, c) })
+			return state
 		}
 		j.round = r
 	}

@@ -150,8 +150,9 @@ func (j *judgement) askCheck(ctx context.Context, id string) (checks.Result, err
 			s.Scope = scope
 		}
 	}
-	key := j.verdictKey(ctx, id, s, set)
-	if res, ok := j.e.o.Verdicts.get(key); ok {
+	known := j.e.o.Verdicts
+	asker, subject := j.asker(ctx, id, set), subjectKey(s, set)
+	if res, ok := known.get(verdictKey(asker, subject, j.callSite, s.Comparison, set.Comparison)); ok {
 		res.Cache, res.Started, res.Elapsed = "verdict", began, time.Since(began)
 		return res, nil
 	}
@@ -161,9 +162,16 @@ func (j *judgement) askCheck(ctx context.Context, id string) (checks.Result, err
 			return j.late(id), nil
 		}
 	}
+	s.Views = known.recall(asker, subject, s, set)
 	res, err := j.e.o.Providers.Check(id, s, set, budget).Run(ctx, nil)
-	if err == nil && (res.Status == checks.Passed || res.Status == checks.Failed) {
-		j.e.o.Verdicts.put(j.verdictKey(ctx, id, s, set), res)
+	switch {
+	case err != nil:
+	case res.Status == checks.Passed || res.Status == checks.Failed:
+		asker = j.asker(ctx, id, set) // as it was launched for this
+		known.put(verdictKey(asker, subject, j.callSite, s.Comparison, set.Comparison), asker, res)
+		j.remember(ctx, asker, subject, r, s, set, res.Accepted)
+	case res.Status == checks.Malformed:
+		known.forget(asker)
 	}
 	return res, err
 }

@@ -7,22 +7,29 @@ import (
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/seam/provider"
+	"github.com/aspengine/asp/seam/wire"
 )
 
 // Verdicts remembers complete answers of providers, so that the same question is
-// asked once: the same after-state, check, settings, policy and provider. It
-// lives as long as its pool, because what it holds was established by launches of
-// that pool, and is bounded by count. Safe for concurrent use. A nil *Verdicts
-// remembers nothing.
+// asked once: the same after-state, check, settings, policy and provider; and what
+// they said of whole states, see views. It lives as long as its pool, because what it
+// holds was established by launches of that pool, and is bounded by count. Safe for
+// concurrent use. A nil *Verdicts remembers nothing.
 type Verdicts struct {
 	mu    sync.Mutex
 	max   int
-	known map[string]checks.Result
+	known map[string]verdict
 	order []string // oldest first
+	views views
+}
+
+type verdict struct {
+	asker string
+	res   checks.Result
 }
 
 // NewVerdicts makes a memory for at most n answers.
-func NewVerdicts(n int) *Verdicts { return &Verdicts{max: n, known: map[string]checks.Result{}} }
+func NewVerdicts(n int) *Verdicts { return &Verdicts{max: n, known: map[string]verdict{}} }
 
 func (v *Verdicts) get(key string) (checks.Result, bool) {
 	if v == nil || key == "" {
@@ -31,29 +38,50 @@ func (v *Verdicts) get(key string) (checks.Result, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r, ok := v.known[key]
-	return r, ok
+	return r.res, ok
 }
 
-func (v *Verdicts) put(key string, r checks.Result) {
+func (v *Verdicts) put(key, asker string, r checks.Result) {
 	if v == nil || key == "" || v.max <= 0 {
 		return
 	}
+	r.Accepted = nil // the views hold it, within their bound
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if _, ok := v.known[key]; !ok {
 		v.order = append(v.order, key)
 	}
-	v.known[key] = r
+	v.known[key] = verdict{asker, r}
 	for len(v.order) > v.max {
 		delete(v.known, v.order[0])
 		v.order = v.order[1:]
 	}
 }
 
-// verdictKey names everything that an answer depends on; "" where there is
-// nothing to look up: nothing is remembered, or the provider was not launched yet,
-// failed, or is in quarantine.
-func (j *judgement) verdictKey(ctx context.Context, id string, s provider.Subject, set provider.Settings) string {
+// forget drops everything that one asker said: it took itself back.
+func (v *Verdicts) forget(asker string) {
+	if v == nil || asker == "" {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	kept := v.order[:0]
+	for _, k := range v.order {
+		if v.known[k].asker == asker {
+			delete(v.known, k)
+		} else {
+			kept = append(kept, k)
+		}
+	}
+	v.order = kept
+	v.views.forget(asker)
+}
+
+// asker names a provider as it was launched, with what it is asked under: its
+// settings, apart from comparison and scope, and the policy. "" where there is nothing
+// to look up: nothing is remembered, or the provider was not launched yet, failed, or
+// is in quarantine.
+func (j *judgement) asker(ctx context.Context, id string, set provider.Settings) string {
 	if j.e.o.Verdicts == nil {
 		return ""
 	}
@@ -61,34 +89,43 @@ func (j *judgement) verdictKey(ctx context.Context, id string, s provider.Subjec
 	if !st.Used || st.Quarantine != nil || st.Problem != "" || st.Failure != "" || statusOf(st.State) != checks.Passed {
 		return ""
 	}
-	text := canon.StringOf
-	list := func(in []string) canon.Value {
-		out := make([]canon.Value, len(in))
-		for i, x := range in {
-			out[i] = text(x)
-		}
-		return canon.ArrayOf(out...)
-	}
-	changes, err := canon.From(s.Changes)
-	if err != nil {
-		return ""
-	}
 	cfg := set.Configuration
 	if cfg.Kind() == canon.Invalid {
 		cfg = canon.NullOf()
 	}
-	who := st.Participant
-	families := make([]string, len(who.Families))
-	for i, f := range who.Families {
-		families[i] = string(f)
-	}
+	who, text := st.Participant, canon.StringOf
 	return canon.DigestText(canon.ArrayOf(
-		text(s.Baseline.Rev), text(s.Baseline.Dirty), changes, text(string(s.CallSite)), text(s.Comparison), list(s.Scope),
-		list(set.Checks), list(set.Rules), list(set.Sources), cfg, text(set.ConfigDigest), text(set.Comparison), text(set.Scope),
-		text(j.pol.Digest),
-		text(who.ID), text(who.Version), text(who.Publisher), text(who.Package), text(who.Fingerprint), list(who.Profiles), list(families),
+		texts(set.Checks), texts(set.Rules), texts(set.Sources), cfg, text(set.ConfigDigest), text(j.pol.Digest),
+		text(who.ID), text(who.Version), text(who.Publisher), text(who.Package), text(who.Fingerprint), texts(who.Profiles), texts(who.Families),
 		text(who.ServerVersion), text(string(who.Mode)), canon.BoolOf(who.Verified), canon.BoolOf(who.NoChecksums), text(who.ConfigDigest), text(who.CapabilityVersion),
 		text(who.PinnedConfig), canon.BoolOf(who.DirectWrite), text(who.FastPath), text(st.Protocol), text(string(st.Isolation)), text(st.Evidence),
-		canon.BoolOf(s.Scope != nil),
 	))
+}
+
+func texts[T ~string](in []T) canon.Value {
+	out := make([]canon.Value, len(in))
+	for i, x := range in {
+		out[i] = canon.StringOf(string(x))
+	}
+	return canon.ArrayOf(out...)
+}
+
+// subjectKey names what is looked at: the change, the state that it starts from, and
+// how far the look goes. "" where that cannot be said.
+func subjectKey(s provider.Subject, set provider.Settings) string {
+	changes, err := canon.From(s.Changes)
+	if err != nil {
+		return ""
+	}
+	return canon.DigestText(canon.ArrayOf(canon.StringOf(s.Baseline.Rev), canon.StringOf(s.Baseline.Dirty), changes,
+		canon.StringOf(set.Scope), canon.BoolOf(s.Scope != nil), texts(s.Scope)))
+}
+
+// verdictKey names everything that an answer depends on; "" where there is nothing
+// to look up.
+func verdictKey(asker, subject string, cs wire.CallSite, comparison, configured string) string {
+	if asker == "" || subject == "" {
+		return ""
+	}
+	return canon.DigestText(texts([]string{asker, subject, string(cs), comparison, configured}))
 }

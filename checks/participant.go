@@ -80,6 +80,20 @@ type Provided struct {
 	// Cache is the assessment's cache.status; "verdict" when the host answered
 	// from its own cache.
 	Cache string
+	// Accepted is the answer as its provider may be reminded of it and held to it
+	// later; nil unless it is complete and in asp/1.0.
+	Accepted *Accepted
+}
+
+// Accepted is a complete assessment that was accepted.
+type Accepted struct {
+	Digest     string // sha256 of the canonical assessment, as it came
+	Comparison wire.Comparison
+	ValidAsOf  wire.AssessmentValidAsOf
+	Provider   wire.AssessmentProvider
+	// Diagnostics in the words of the provider, without their fixes. The same finding
+	// at the same place is in it once.
+	Diagnostics []wire.Diagnostic
 }
 
 // Remote is a check that needs no files: it is given what it reads by

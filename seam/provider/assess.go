@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
@@ -45,6 +46,7 @@ type assessed struct {
 	capabilityVersion string
 	cache             string
 	elapsed           time.Duration
+	accepted          *checks.Accepted // nil unless complete and of asp/1.0
 }
 
 // judge holds an assessment against what was asked and served, as section 4
@@ -69,7 +71,11 @@ func (a *asked) judge(ctx context.Context, v canon.Value, q *request) (assessed,
 		d.Source, d.Detail, d.Requirement = cut(d.Source, maxName), cut(d.Detail, maxMessage), cut(d.Requirement, maxName)
 		out.degraded = append(out.degraded, d)
 	}
-	out.diagnostics, f = a.diagnostics(ctx, w.Diagnostics, q)
+	var own []wire.Diagnostic
+	out.diagnostics, own, f = a.diagnostics(ctx, w.Diagnostics, q)
+	if f == nil && !a.legacy && w.Status == wire.StatusComplete {
+		out.accepted = &checks.Accepted{Digest: canon.DigestText(v), Comparison: a.comparison, ValidAsOf: w.ValidAsOf, Provider: w.Provider, Diagnostics: own}
+	}
 	return out, f
 }
 
@@ -192,24 +198,24 @@ func sameSet(a, b []string) bool {
 }
 
 // diagnostics holds each finding against sources, scope and comparison, and makes
-// it contained.
-func (a *asked) diagnostics(ctx context.Context, list []wire.Diagnostic, q *request) ([]wire.Diagnostic, *fault) {
+// it contained. own are the same ones in the provider's words.
+func (a *asked) diagnostics(ctx context.Context, list []wire.Diagnostic, q *request) (out, own []wire.Diagnostic, f *fault) {
 	if len(list) > maxDiagnostics {
-		return nil, malformed("%d diagnostics are over the limit of %d", len(list), maxDiagnostics)
+		return nil, nil, malformed("%d diagnostics are over the limit of %d", len(list), maxDiagnostics)
 	}
 	if len(list) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	inside, err := a.reach(ctx, q)
 	if err != nil {
-		return nil, &fault{reason: wire.DegradeUnavailable, state: wire.Active, class: wire.FailHealth, blameless: true,
+		return nil, nil, &fault{reason: wire.DegradeUnavailable, state: wire.Active, class: wire.FailHealth, blameless: true,
 			detail: cut("the tree that its findings are about cannot be listed: "+err.Error(), maxDetail)}
 	}
 	seen := map[string]bool{}
-	var out []wire.Diagnostic
 	for _, d := range list {
+		said := d
 		if f := a.diagnostic(&d, inside); f != nil {
-			return nil, f
+			return nil, nil, f
 		}
 		// The same finding at the same place twice is one. Equal fingerprints at
 		// two places are two: they are compared as a multiset.
@@ -220,10 +226,11 @@ func (a *asked) diagnostics(ctx context.Context, list []wire.Diagnostic, q *requ
 		}
 		if !seen[key] {
 			seen[key] = true
-			out = append(out, d)
+			said.Fix = nil // as large as it likes, and no part of what was found
+			out, own = append(out, d), append(own, said)
 		}
 	}
-	return out, nil
+	return out, own, nil
 }
 
 func (a *asked) diagnostic(d *wire.Diagnostic, inside func(string) bool) *fault {

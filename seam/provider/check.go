@@ -59,7 +59,9 @@ func (c *check) Run(ctx context.Context, _ *worktree.Candidate) (checks.Result, 
 		if f != nil {
 			return f
 		}
-		found, f = a.judge(ctx, v, q)
+		if found, f = a.judge(ctx, v, q); f == nil && found.accepted != nil {
+			f = c.contradicts(found.accepted)
+		}
 		return f
 	})
 	part := t.participant()
@@ -84,7 +86,7 @@ func (c *check) Run(ctx context.Context, _ *worktree.Candidate) (checks.Result, 
 // fill reports an acceptable assessment.
 func (c *check) fill(res *checks.Result, a assessed) {
 	res.Diagnostics, res.Degraded, res.Coverage, res.Cache = a.diagnostics, a.degraded, a.coverage, a.cache
-	res.State = wire.Active
+	res.State, res.Accepted = wire.Active, a.accepted
 	why := ""
 	if len(a.degraded) > 0 {
 		why = fmt.Sprintf(": %s: %q", a.degraded[0].Reason, cut(a.degraded[0].Detail, 500))
@@ -155,8 +157,8 @@ func (c *check) question(s *session, comparison wire.Comparison) (a *asked, meth
 		a.capabilityVersion = block.CapabilityVersion
 		m := wire.EvaluateParams{Changeset: c.s.Changeset, Scope: a.scope, Comparison: comparison, Configuration: c.set.Configuration,
 			DiagnosticSources: c.set.Sources, Rules: c.set.Rules}
-		if block.Incremental && comparison == wire.CompareIntroduced {
-			m.PriorDiagnostics = c.s.Prior
+		if block.Incremental {
+			m.PriorDiagnostics, m.PriorAssessments = c.prior(comparison)
 		}
 		message = m
 	}

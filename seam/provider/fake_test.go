@@ -160,6 +160,9 @@ func (f *fake) main() int {
 		case "check/evaluate", "edit/propose":
 			f.requests++
 			f.served = nil
+			if f.how["remember"] != "" {
+				f.reminded(params)
+			}
 			changeset, _ := params.Get("changeset")
 			if b, ok := changeset.Get("baseline"); ok && f.how["deaf"] == "refuse" && !canon.Equal(b, f.baseline) {
 				f.fail(id, -32013, `{"failClass":"input","detail":"stale baseline"}`)
@@ -182,6 +185,14 @@ func (f *fake) main() int {
 			f.fail(id, -32601, "")
 		}
 	}
+}
+
+// reminded tells of what it is reminded.
+func (f *fake) reminded(params canon.Value) {
+	word := map[bool]string{true: "there", false: "absent"}
+	_, prior := params.Get("priorDiagnostics")
+	_, last := params.Get("priorAssessments")
+	fmt.Fprintf(os.Stderr, "prior %s assessments %s\n", word[prior], word[last])
 }
 
 // look tells what can be seen from inside.

@@ -124,9 +124,9 @@ type Subject struct {
 	Comparison string
 	// Scope, if not nil, limits the assessment to these paths.
 	Scope []string
-	// Prior are findings of before-states that the host knows, told to providers
-	// that say they are incremental.
-	Prior []wire.PriorDiagnostic
+	// Views is what this provider said before, under the same settings. It is told to
+	// one that says it is incremental, and every other is held to it too.
+	Views Views
 }
 
 // ProposeRequest asks for an edit plan.

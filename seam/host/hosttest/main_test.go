@@ -13,7 +13,12 @@ import (
 // binary is the built command. It is set once, before any test runs.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(mainTest(m)) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "fake" {
+		os.Exit(fakeMain(os.Args[2:]))
+	}
+	os.Exit(mainTest(m))
+}
 
 func mainTest(m *testing.M) int {
 	if binary = os.Getenv("ASP_BINARY"); binary != "" {

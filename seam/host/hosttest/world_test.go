@@ -29,6 +29,8 @@ type world struct {
 	root string
 	asp  string
 	base string
+	// fakes are the providers that the policy pins.
+	fakes []string
 }
 
 func newWorld(t testing.TB, config string, files map[string]string) *world {

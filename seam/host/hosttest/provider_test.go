@@ -1,0 +1,220 @@
+package hosttest
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// changes makes a changeset that modifies files, with the content put.
+func (c *client) changes(base obj, files ...[3]string) obj {
+	c.t.Helper()
+	list := []obj{}
+	for _, f := range files {
+		x := obj{"path": f[0], "kind": "modify", "before": digest(f[1]), "after": c.put(f[2])}
+		if f[1] == "" {
+			x["kind"] = "create"
+			delete(x, "before")
+		}
+		list = append(list, x)
+	}
+	return obj{"baseline": base, "changes": list}
+}
+
+// verdict asks for a decision at the gate.
+func (c *client) verdict(changeset obj, comparison string) answer {
+	c.t.Helper()
+	p := obj{"callSite": "gate", "changeset": changeset}
+	if comparison != "" {
+		p["comparison"] = comparison
+	}
+	return c.good("host/evaluateChangeset", p)
+}
+
+func (a answer) text(path ...string) string {
+	var v any = a.result
+	for _, k := range path {
+		m, _ := v.(obj)
+		v = m[k]
+	}
+	s, _ := v.(string)
+	return s
+}
+
+// findings are the messages of a verdict's diagnostics.
+func (a answer) findings() (out []string) {
+	list, _ := a.result["findings"].([]any)
+	for _, d := range list {
+		d, _ := d.(obj)["diagnostic"].(obj)
+		s, _ := d["message"].(string)
+		out = append(out, s)
+	}
+	return out
+}
+
+// TestIncremental: a provider that says it is incremental is told what it found in
+// the very state that a change starts from, and which answer was its last; another is
+// not.
+func TestIncremental(t *testing.T) {
+	for _, incremental := range []bool{true, false} {
+		t.Run(fmt.Sprint(incremental), func(t *testing.T) {
+			const old, first, second = "x\n", "x\nBAD one\n", "x\nBAD one\nBAD two\n"
+			w := newWorld(t, "", map[string]string{"a.txt": old, "b.txt": "b\n"})
+			args := []string{}
+			if incremental {
+				args = append(args, "incremental")
+			}
+			w.enrol("p", []string{"check"}, args...)
+			tr := w.trace()
+			c := w.stdio(tr.env(), "ASP_TRACE_CONTENTS=1")
+			base := c.baseline()
+			whole := c.verdict(c.changes(base, [3]string{"a.txt", old, first}), "all")
+			if got := whole.findings(); !reflect.DeepEqual(got, []string{"BAD one"}) || whole.text("decision") != "deny" {
+				t.Fatalf("all: %s", whole.raw)
+			}
+			// Somebody brings the workspace into that state: now it is where changes start.
+			w.write("a.txt", first)
+			base = c.baseline()
+			next := c.verdict(c.changes(base, [3]string{"a.txt", first, second}), "introduced")
+			if got := next.findings(); !reflect.DeepEqual(got, []string{"BAD two"}) {
+				t.Errorf("introduced: %s", next.raw)
+			}
+			// A file that the answer was not about, or another state: nothing is known of it.
+			c.verdict(c.changes(base, [3]string{"a.txt", first, old}, [3]string{"b.txt", "b\n", "BAD b\n"}), "introduced")
+			w.write("new", "n\n")
+			c.verdict(c.changes(c.baseline(), [3]string{"a.txt", first, second}), "introduced")
+			if code := c.exit(); code != 0 {
+				t.Errorf("exit status %d", code)
+			}
+			asked := tr.sent("check/evaluate")
+			if len(asked) != 4 {
+				t.Fatalf("asked %d times", len(asked))
+			}
+			for i, p := range asked {
+				prior, told := p["priorDiagnostics"].([]any)
+				last, _ := p["priorAssessments"].([]any)
+				if told != (incremental && i == 1) || (len(last) == 1) != (incremental && i > 0) {
+					t.Errorf("question %d: prior findings %v, prior assessments %v", i, p["priorDiagnostics"], last)
+				}
+				if !told {
+					continue
+				}
+				if len(prior) != 1 {
+					t.Fatalf("%v", prior)
+				}
+				p := prior[0].(obj)
+				if d := p["diagnostic"].(obj); d["message"] != "BAD one" || p["validAsOf"].(obj)["changesetDigest"] != whole.text("changesetDigest") {
+					t.Errorf("prior finding %v", p)
+				}
+				// It rested on that: the state before was not read again.
+				if v := next.result["validAsOf"].(obj)["blobs"].([]any); len(v) != 1 || v[0] != digest(second) {
+					t.Errorf("served %v", v)
+				}
+			}
+		})
+	}
+}
+
+// TestTakesItselfBack: where a provider told the states before and after a change
+// whole, what it calls introduced is what the one has more than the other. One that says
+// otherwise is not believed, and neither is what it said before.
+func TestTakesItselfBack(t *testing.T) {
+	const old, first, second = "x\n", "x\nBAD one\n", "x\nBAD one\nBAD two\n"
+	w := newWorld(t, "", map[string]string{"a.txt": old})
+	w.enrol("p", []string{"check"}, "hide")
+	c := w.stdio()
+	c.verdict(c.changes(c.baseline(), [3]string{"a.txt", old, first}), "all")
+	w.write("a.txt", first)
+	change := c.changes(c.baseline(), [3]string{"a.txt", first, second})
+	if a := c.verdict(change, "introduced"); a.text("decision") != "allow" {
+		t.Fatalf("nobody knows better yet: %s", a.raw)
+	}
+	if a := c.verdict(change, "all"); a.text("decision") != "indeterminate" || !strings.Contains(string(a.raw), `"reason":"malformed"`) {
+		t.Errorf("the other view: %s", a.raw)
+	}
+	// The first answer is not handed out again either; asked anew it is the first one.
+	if a := c.verdict(change, "all"); a.text("decision") != "deny" || len(a.findings()) != 2 {
+		t.Errorf("asked anew: %s", a.raw)
+	}
+	c.exit()
+}
+
+// TestLegacyDialect: a provider of asp/0.1 is asked in its own words, and its answer
+// gates like any other.
+func TestLegacyDialect(t *testing.T) {
+	w := newWorld(t, `{"providers":{"old":{"comparison":"all","checks":["bad"]}}}`, map[string]string{"a.txt": "x\n"})
+	w.enrol("old", []string{"check"}, "proto=asp/0.1")
+	tr := w.trace()
+	c := w.stdio(tr.env(), "ASP_TRACE_CONTENTS=1")
+	base := c.baseline()
+	if a := c.verdict(c.changes(base, [3]string{"a.txt", "x\n", "BAD\n"}), ""); a.text("decision") != "deny" || !reflect.DeepEqual(a.findings(), []string{"BAD"}) {
+		t.Errorf("%s", a.raw)
+	}
+	if a := c.verdict(c.changes(base, [3]string{"a.txt", "x\n", "good\n"}), ""); a.text("decision") != "allow" {
+		t.Errorf("%s", a.raw)
+	}
+	if code := c.exit(); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	for _, p := range tr.sent("check/evaluate") {
+		keys := []string{}
+		for _, k := range []string{"callSite", "changeset", "changesetDigest", "checks", "comparison"} {
+			if p[k] != nil {
+				keys = append(keys, k)
+			}
+		}
+		if len(p) != len(keys) || p["callSite"] != "gate" || fmt.Sprint(p["checks"]) != "[bad]" {
+			t.Errorf("asked %v", p)
+		}
+	}
+}
+
+// TestImpactIsTheScope: an inspect provider tells what a change reaches, and the check
+// looks there too.
+func TestImpactIsTheScope(t *testing.T) {
+	w := newWorld(t, `{"providers":{"p":{"scope":"impact","comparison":"all"}}}`, map[string]string{"a.txt": "x\n", "user": "see a.txt\nBAD\n", "other": "BAD\n"})
+	w.enrol("p", []string{"check", "inspect"})
+	tr := w.trace()
+	c := w.stdio(tr.env(), "ASP_TRACE_CONTENTS=1")
+	a := c.verdict(c.changes(c.baseline(), [3]string{"a.txt", "x\n", "y\n"}), "")
+	if a.text("decision") != "deny" || !reflect.DeepEqual(a.findings(), []string{"BAD"}) {
+		t.Errorf("%s", a.raw)
+	}
+	c.exit()
+	if got := tr.sent("check/evaluate"); len(got) != 1 || !reflect.DeepEqual(got[0]["scope"], obj{"paths": []any{"a.txt", "user"}}) {
+		t.Errorf("asked %v", got)
+	}
+}
+
+// TestBaselineIsTold: after an apply every provider that runs is told the new
+// baseline, before anything else that is asked of it.
+func TestBaselineIsTold(t *testing.T) {
+	w := newWorld(t, "", map[string]string{"a.txt": "x\n"})
+	w.enrol("p", []string{"check"})
+	tr := w.trace()
+	c := w.stdio(tr.env(), "ASP_TRACE_CONTENTS=1")
+	base := c.baseline()
+	c.put("y\n")
+	first := c.good("host/applyProposal", applyParams(proposal("one", base, modify("a.txt", "x\n", "y\n"))))
+	after, _ := first.result["baselineAfter"].(obj)
+	if first.result["applied"] != true {
+		t.Fatalf("%s", first.raw)
+	}
+	if a := c.verdict(c.changes(after, [3]string{"a.txt", "y\n", "z\n"}), ""); a.text("decision") != "allow" {
+		t.Errorf("%s", a.raw)
+	}
+	c.exit()
+	told := tr.sent("workspace/baselineChanged")
+	if len(told) != 1 {
+		t.Fatalf("told %v", told)
+	}
+	got, err := json.Marshal(told[0]["baseline"])
+	must(t, err)
+	want, err := json.Marshal(after)
+	must(t, err)
+	if string(got) != string(want) {
+		t.Errorf("told %s, the apply says %s", got, want)
+	}
+}
