@@ -84,6 +84,9 @@ func setupMounts(s *Spec, pin string) error {
 			return err
 		}
 	}
+	if err := guardProc(); err != nil {
+		return err
+	}
 	ro := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	for _, p := range list {
 		if p.hide {
@@ -294,9 +297,6 @@ func attach(p placed) error {
 	if err := unix.MoveMount(p.fd, "", unix.AT_FDCWD, p.target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fail(err, "attach %s at %.200q", p.label, p.target)
 	}
-	if p.label == "proc" && os.Geteuid() == 0 {
-		return guardProc()
-	}
 	if p.label == "dev" {
 		for _, l := range [][2]string{{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"}} {
 			if err := os.Symlink(l[0], "/dev/"+l[1]); err != nil {
@@ -312,7 +312,12 @@ func attach(p placed) error {
 // pattern is a command that the kernel runs. Nobody else can, and then /proc
 // stays whole: a command may make namespaces of its own, which need to write
 // their maps, and the kernel lets them mount a /proc only where none is covered.
+// What nobody but root may read (page tables, timers and caches of the machine) is
+// covered whole: root's command is to see no more than anybody's.
 func guardProc() error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
 	names, err := os.ReadDir("/proc")
 	if err != nil {
 		return fail(err, "list own /proc")
@@ -325,10 +330,14 @@ func guardProc() error {
 			continue
 		}
 		dir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-		if !dir && (st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o222 == 0) {
+		source := p
+		switch {
+		case !dir && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o004 == 0:
+			source = "/dev/null"
+		case !dir && (st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o222 == 0):
 			continue
 		}
-		fd, err := unix.OpenTree(unix.AT_FDCWD, p, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		fd, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err == nil {
 			err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr)
 		}

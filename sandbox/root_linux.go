@@ -88,6 +88,9 @@ func privateRoot(s *Spec, pin string) error {
 			return err
 		}
 	}
+	if err := guardProc(); err != nil {
+		return err
+	}
 	ro := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	for _, p := range list {
 		if p.hide {
