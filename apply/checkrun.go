@@ -104,6 +104,9 @@ func (e *Engine) commandSpec(c policy.Command, cs wire.CallSite, isolate bool) c
 	if n := e.cfg.Sandbox.Limits["memoryMb"]; n > 0 {
 		s.Limits.Memory = uint64(min(n, 1<<40)) << 20
 	}
+	if n := e.cfg.Sandbox.Limits["cpuPct"]; n > 0 {
+		s.Limits.CPUPct = uint64(n)
+	}
 	if b := e.pol.Budget(cs); b > 0 && (s.Timeout == 0 || b < s.Timeout) {
 		s.Timeout = b
 	}

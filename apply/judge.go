@@ -189,8 +189,8 @@ func (j *judgement) sandboxNotes() {
 	for _, k := range []string{"cpuPct", "memoryMb", "fileMb"} {
 		switch {
 		case j.e.cfg.Sandbox.Limits[k] == 0:
-		case k == "cpuPct":
-			j.note("sandbox.limits.cpuPct is not enforced here")
+		case k == "cpuPct", k == "memoryMb" && !j.isolate:
+			j.note("sandbox.limits." + k + " is enforced where the system gives a control group for it; the evidence of the run says whether")
 		case !j.isolate:
 			j.note("sandbox.limits." + k + " is not enforced here without isolation")
 		}

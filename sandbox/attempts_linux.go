@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/aspengine/asp/sandbox/cgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,7 +17,7 @@ import (
 // on the thread, with the credentials and under the filter that the command gets.
 // Nothing that is tried would do harm if it succeeded: what is only to be refused is
 // asked with arguments that the kernel refuses otherwise, by another error.
-func (p *prober) attempt(r *report, b *bait, ring int) {
+func (p *prober) attempt(r *report, b *bait, ring int, bounded []string) {
 	if b == nil {
 		return
 	}
@@ -60,7 +61,7 @@ func (p *prober) attempt(r *report, b *bait, ring int) {
 	tryCalls(is)
 	privileges(add)
 	add("share the session keyring", ring != 0 && ring != b.Keyring, fmt.Sprint(ring == b.Keyring))
-	p.limits(add, is)
+	p.limits(bounded, add, is)
 }
 
 // unseen tells whether a file of the host is out of sight. A directory of the name
@@ -179,8 +180,9 @@ func privileges(add func(string, bool, string)) {
 	add("be dumped", err == nil && n == 0, fmt.Sprint(n))
 }
 
-// limits tries to exceed each limit that was set.
-func (p *prober) limits(add func(string, bool, string), is func(string, error, ...unix.Errno)) {
+// limits tries to exceed each limit that was set. That of processes is not on us, but on
+// the command: there it is what was told to the kernel or it is not started.
+func (p *prober) limits(bounded []string, add func(string, bool, string), is func(string, error, ...unix.Errno)) {
 	l := p.spec.Limits.withDefaults()
 	_, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, int(l.Files))
 	is("open too many descriptors", err, unix.EINVAL, unix.EMFILE)
@@ -195,10 +197,10 @@ func (p *prober) limits(add func(string, bool, string), is func(string, error, .
 		is("take too much memory", err, unix.ENOMEM)
 	}
 	if l.Processes > 0 {
-		var n unix.Rlimit
-		err := unix.Getrlimit(unix.RLIMIT_NPROC, &n)
-		// The kernel exempts the real root, whatever its namespace.
-		add("start too many processes", err == nil && n.Max <= l.Processes && os.Geteuid() != 0, fmt.Sprintf("limit %d, uid %d", n.Max, os.Geteuid()))
+		// The kernel exempts the real root from the resource limit, whatever its
+		// namespace, and nobody from that of a group.
+		held := slices.Contains(bounded, cgroup.Pids) || os.Geteuid() != 0 && !p.noLimits
+		add("start too many processes", held, fmt.Sprintf("groups bound %q, uid %d", bounded, os.Geteuid()))
 	}
 }
 

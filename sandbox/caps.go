@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -56,6 +57,10 @@ type Caps struct {
 	PrivateRoot Cap // pivot_root into a file system in memory
 	Landlock    Cap // Detail names the ABI
 	Seccomp     Cap // system call filters, with a table for this architecture
+
+	// Groups are control groups of our own: to kill a run as a whole, and (Detail says
+	// which) to bound it as a whole. No launch needs them.
+	Groups Cap
 }
 
 // Expected is what a common machine gives, unasked. It promises nothing: a launch
@@ -63,7 +68,7 @@ type Caps struct {
 // It is for callers who ask Probe then; to ask first takes as long as a launch.
 func Expected() Caps {
 	yes := Cap{Answer: Yes, Detail: "expected"}
-	return Caps{yes, yes, yes, yes, yes, yes, yes, yes, yes, yes, yes}
+	return Caps{yes, yes, yes, yes, yes, yes, yes, yes, yes, yes, yes, Cap{Detail: "not asked"}}
 }
 
 // Namespaces tells whether a launch can have the whole set: without one of them
@@ -96,7 +101,7 @@ func (c Caps) Missing() string { return missing(c.Rows()[:8]) }
 // MissingIsolation names what keeps CanIsolate from being true.
 func (c Caps) MissingIsolation() string {
 	r := c.Rows()
-	return missing(append(r[:7], r[8:]...))
+	return missing(slices.Concat(r[:7], r[8:11]))
 }
 
 func missing(rows []Row) string {
@@ -122,6 +127,7 @@ func (c Caps) Rows() []Row {
 		{"network namespace", c.NetNS}, {"recursive read-only mounts", c.ReadOnlyTree},
 		{"mount descriptors", c.NewMounts}, {"own /proc", c.Proc}, {"overlay in user namespace", c.Overlay},
 		{"private root", c.PrivateRoot}, {"Landlock", c.Landlock}, {"system call filter", c.Seccomp},
+		{"control groups", c.Groups},
 	}
 }
 

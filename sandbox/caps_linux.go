@@ -58,6 +58,7 @@ func probeWith(ctx context.Context, dirs ProbeDirs, net bool) (Caps, error) {
 		return Caps{}, fmt.Errorf("probe child answered %q", r.Stage)
 	}
 	caps := *r.Caps
+	caps.Groups = groupsAnswer(h)
 	yes := Cap{Answer: Yes}
 	caps.UserNS, caps.MountNS, caps.PIDNS = yes, yes, yes
 	if net {
@@ -80,7 +81,7 @@ func refused(err error) Caps {
 			c.Answer = No // ENOSPC, EUSERS: the limit on namespaces is zero or reached
 		}
 	}
-	return Caps{UserNS: c, MountNS: Cap{}, PIDNS: Cap{}}
+	return Caps{UserNS: c}
 }
 
 func removeProbe(dir string) {

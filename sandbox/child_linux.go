@@ -30,10 +30,16 @@ const (
 )
 
 // ChildMain is the child half. It returns at once unless the process was started
-// by Run or Probe with ChildArg as its only argument; then it never returns.
+// by Run or Probe, which give ChildArg as its first argument; then it never returns.
 // Call it first in main, and first in TestMain of test binaries that call Run.
 func ChildMain() {
-	if len(os.Args) != 2 || os.Args[1] != ChildArg {
+	if len(os.Args) < 2 || os.Args[1] != ChildArg {
+		return
+	}
+	if len(os.Args) == 3 && os.Args[2] == starterArg {
+		os.Exit(starterMain())
+	}
+	if len(os.Args) != 2 {
 		return
 	}
 	// Credentials belong to threads: everything from here to the start of the
@@ -47,12 +53,13 @@ type child struct {
 	out      io.Writer
 	order    order
 	ring     int         // session keyring, of an isolated launch
+	groups   []int       // descriptors by which the command enters control groups
 	stopping atomic.Bool // the parent's pipe ended: nothing more is reported
 }
 
 func childMain() int {
 	var st unix.Stat_t
-	if unix.Fstat(orderFD, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+	if unix.Fstat(orderFD, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		fmt.Fprintln(os.Stderr, "this subcommand is started by the program itself")
 		return childBroken
 	}
@@ -62,6 +69,10 @@ func childMain() int {
 	orders := os.NewFile(orderFD, "order")
 	c := &child{in: orders, out: os.NewFile(reportFD, "report")}
 	if err := hear(c.in, &c.order); err != nil {
+		return childBroken
+	}
+	var err error
+	if c.groups, err = take(orderFD, c.order.Groups); err != nil {
 		return childBroken
 	}
 	if c.order.Probe != nil {
@@ -139,7 +150,7 @@ func (c *child) setup() error {
 		return fail(err, "become undumpable")
 	}
 	if c.isolating(layerLandlock) {
-		if err := landlock(landlockRules(s)); err != nil {
+		if err := landlock(landlockRules(s, len(c.groups) > 0)); err != nil {
 			return err
 		}
 	}
@@ -184,10 +195,10 @@ func sessionKeyring() int {
 
 // probe makes the proof and asks the parent whether to go on.
 func (c *child) probe() (bool, error) {
-	p := &prober{marker: c.order.Marker, spec: &c.order.Spec, namespaces: c.order.Namespaces}
+	p := &prober{marker: c.order.Marker, spec: &c.order.Spec, namespaces: c.order.Namespaces, noLimits: !c.isolating(layerLimits)}
 	r := p.run()
 	if p.spec.Isolate {
-		p.attempt(&r, c.order.Bait, c.ring)
+		p.attempt(&r, c.order.Bait, c.ring, c.order.Bounded)
 	}
 	if err := tell(c.out, &r); err != nil {
 		return false, err
@@ -252,6 +263,13 @@ func (c *child) start() (int, error) {
 	exe, err := c.program()
 	if err != nil {
 		return 0, err
+	}
+	processes := s.Limits.Processes
+	if s.Isolate && !c.isolating(layerLimits) {
+		processes = 0
+	}
+	if processes > 0 || len(c.groups) > 0 {
+		return c.startThrough(&startOrder{exe, s.Argv, env, processes, len(c.groups)})
 	}
 	pid, err := syscall.ForkExec(exe, s.Argv, &syscall.ProcAttr{
 		Env:   env,

@@ -52,8 +52,13 @@ type landlockRule struct {
 // declared writable mounts may be written. The network is not handled: rules name
 // ports, not addresses, and would take a command its own loopback; the network
 // namespace is what closes it.
-func landlockRules(s *Spec) []landlockRule {
+func landlockRules(s *Spec, groups bool) []landlockRule {
 	rules := []landlockRule{{"/", fsRead}, {"/dev", fsNodes}, {"/proc", fsNodes}, {"/dev/shm", ^uint64(0)}, {"/dev/pts", fsNodes}}
+	if s.Limits.Processes > 0 || groups {
+		// For the starter. The command has no way to it: of the processes that it can see,
+		// the only one that is of this file cannot be looked into.
+		rules = append(rules, landlockRule{"/proc/self/exe", fsRead})
+	}
 	for _, m := range s.Mounts {
 		if m.Kind != MountBindRO {
 			rules = append(rules, landlockRule{m.Target, ^uint64(0)})

@@ -43,39 +43,35 @@ func dropPrivileges() error {
 	return fail(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
 }
 
-// setLimits sets the limits of this process, which the command inherits. Those of
-// memory and file size come with isolation only.
-func setLimits(l Limits, isolate bool) error {
-	set := func(res int, n uint64) error {
-		var cur syscall.Rlimit
-		if err := syscall.Getrlimit(res, &cur); err != nil {
-			return err
-		}
-		n = min(n, cur.Max)
-		// Through package syscall, so that the runtime does not put its own
-		// remembered descriptor limit back when it starts the command.
-		return syscall.Setrlimit(res, &syscall.Rlimit{Cur: n, Max: n})
+func setLimit(res int, n uint64) error {
+	var cur syscall.Rlimit
+	if err := syscall.Getrlimit(res, &cur); err != nil {
+		return err
 	}
-	if err := set(unix.RLIMIT_CORE, 0); err != nil {
+	n = min(n, cur.Max)
+	// Through package syscall, so that the runtime does not put its own remembered
+	// descriptor limit back when it starts the command.
+	return syscall.Setrlimit(res, &syscall.Rlimit{Cur: n, Max: n})
+}
+
+// setLimits sets the limits of this process, which the command inherits. Those of
+// memory and file size come with isolation only; that of processes is for the starter.
+func setLimits(l Limits, isolate bool) error {
+	if err := setLimit(unix.RLIMIT_CORE, 0); err != nil {
 		return fail(err, "limit core files")
 	}
-	if err := set(unix.RLIMIT_NOFILE, l.Files); err != nil {
+	if err := setLimit(unix.RLIMIT_NOFILE, l.Files); err != nil {
 		return fail(err, "limit descriptors")
 	}
-	if l.Processes > 0 {
-		if err := set(unix.RLIMIT_NPROC, l.Processes); err != nil {
-			return fail(err, "limit processes")
-		}
-	}
 	if isolate && l.FileSize > 0 {
-		if err := set(unix.RLIMIT_FSIZE, l.FileSize); err != nil {
+		if err := setLimit(unix.RLIMIT_FSIZE, l.FileSize); err != nil {
 			return fail(err, "limit file size")
 		}
 	}
 	if isolate && l.Memory > 0 {
 		// Not the address space: run-time systems reserve far more of it than they
 		// ever use.
-		if err := set(unix.RLIMIT_DATA, max(l.Memory, minMemory)); err != nil {
+		if err := setLimit(unix.RLIMIT_DATA, max(l.Memory, minMemory)); err != nil {
 			return fail(err, "limit memory")
 		}
 	}

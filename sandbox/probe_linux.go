@@ -31,6 +31,7 @@ type prober struct {
 	marker     string
 	spec       *Spec
 	namespaces bool
+	noLimits   bool // a test left them out
 	made       []string
 }
 

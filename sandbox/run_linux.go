@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/aspengine/asp/sandbox/cgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -97,13 +99,20 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	p.watching.Add(1)
 	go p.watch(ctx)
 	o := order{Spec: s, Namespaces: namespaces, Marker: marker, Pinned: pinned, Off: s.off}
+	enter, held, unbound := h.bound(s.Limits)
+	o.Groups, o.Bounded = len(enter), held
+	defer func() {
+		for _, f := range enter {
+			f.Close()
+		}
+	}()
 	var l *lures
 	if s.Isolate {
 		l = layLures(&s, marker)
 		o.Bait = &l.bait
 		defer l.close()
 	}
-	err = p.admitRun(o, l)
+	err = p.admitRun(o, l, enter, unbound)
 	if err != nil {
 		h.kill()
 		h.finish()
@@ -148,8 +157,9 @@ func admit(caps Caps, s Spec) (namespaces bool, err error) {
 }
 
 // admitRun tells the child what to do, takes its probe's answer and decides.
-func (p *Process) admitRun(o order, l *lures) error {
-	if err := p.half.send(&o); err != nil {
+// enter leads into the control groups, which do not hold what unbound says.
+func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string) error {
+	if err := errors.Join(p.half.send(&o), pass(p.half.in, enter)); err != nil {
 		return fmt.Errorf("start sandbox: send order: %w", err)
 	}
 	r, err := p.half.receive()
@@ -173,6 +183,13 @@ func (p *Process) admitRun(o order, l *lures) error {
 	p.boundary = verdict(&p.spec, r, o.Marker, o.Namespaces)
 	if l != nil {
 		p.boundary.isolated(&p.spec, r, l)
+	}
+	p.boundary.Bounded = o.Bounded
+	if len(o.Bounded) > 0 {
+		p.boundary.Evidence += "; a control group bounds " + strings.Join(o.Bounded, ", ") + " of the whole run"
+	}
+	if unbound != "" {
+		p.boundary.Evidence += "; not bounded as a whole: " + unbound
 	}
 	if p.boundary.Level < p.spec.Require {
 		_ = p.half.send(&goAhead{Run: false})
@@ -280,8 +297,10 @@ func (p *Process) Wait() (Result, error) {
 type half struct {
 	cmd        *exec.Cmd
 	namespaces bool
-	in         *os.File // order pipe
+	in         *os.File // order socket
 	reportR    *os.File
+	group      *cgroup.Group // nil when there is none, for groupErr
+	groupErr   error
 
 	captures [2]*capture // stdout and stderr, nil where not captured
 	once     sync.Once
@@ -308,24 +327,19 @@ func spawn(namespaces, netOff bool, io Stdio) (_ *half, err error) {
 			}
 		}
 	}()
-	pipe := func(childReads bool) (parent, childEnd *os.File) {
-		r, w, e := os.Pipe()
+	own := func(parent, childEnd *os.File, e error) (*os.File, *os.File) {
 		if e != nil {
 			err = errors.Join(err, e)
 			return nil, nil
-		}
-		parent, childEnd = r, w
-		if childReads {
-			parent, childEnd = w, r
 		}
 		ours, theirs = append(ours, parent), append(theirs, childEnd)
 		return parent, childEnd
 	}
 	h := &half{namespaces: namespaces, exited: make(chan struct{})}
-	orderW, orderR := pipe(true)
-	reportR, reportW := pipe(false)
+	orderW, orderR := own(socketPair())
+	reportR, reportW := own(os.Pipe())
 	capturing := func(slot int) *os.File {
-		r, w := pipe(false)
+		r, w := own(os.Pipe())
 		h.captures[slot] = &capture{r: r, done: make(chan struct{})}
 		return w
 	}
@@ -346,20 +360,43 @@ func spawn(namespaces, netOff bool, io Stdio) (_ *half, err error) {
 		theirs = append(theirs, stdin)
 	}
 	h.in, h.reportR = orderW, reportR
-	h.cmd = &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{"asp", ChildArg},
-		Env: []string{"GOGC=off"}, // the child half lives short; nothing of the caller's environment is in its memory
-		Dir: "/", Stdin: stdin, Stdout: stdout, Stderr: stderr,
-		ExtraFiles:  []*os.File{orderR, reportW},
-		SysProcAttr: childAttr(namespaces, netOff),
+	h.group, h.groupErr = newGroup()
+	start := func() error {
+		h.cmd = &exec.Cmd{
+			Path: "/proc/self/exe", Args: []string{"asp", ChildArg},
+			Env: []string{"GOGC=off"}, // the child half lives short; nothing of the caller's environment is in its memory
+			Dir: "/", Stdin: stdin, Stdout: stdout, Stderr: stderr,
+			ExtraFiles:  []*os.File{orderR, reportW},
+			SysProcAttr: childAttr(namespaces, netOff),
+		}
+		if io.Exec != nil {
+			h.cmd.ExtraFiles = append(h.cmd.ExtraFiles, io.Exec) // execFD
+		}
+		intoGroup(h.cmd.SysProcAttr, h.group)
+		return h.start()
 	}
-	if io.Exec != nil {
-		h.cmd.ExtraFiles = append(h.cmd.ExtraFiles, io.Exec) // execFD
+	err = start()
+	if err != nil && h.group != nil {
+		// It takes clone3, and the right to move processes: what fails may be this.
+		h.groupErr = fmt.Errorf("start in control group: %w", err)
+		_ = h.group.Close() // what stays is swept by a later launch
+		h.group = nil
+		err = start()
 	}
-	if err := h.start(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return h, nil
+}
+
+// socketPair makes a connection of which the child gets one end. Descriptors can follow
+// what is said on it.
+func socketPair() (parent, child *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "order"), os.NewFile(uintptr(fds[1]), "order"), nil
 }
 
 // listen starts to take the output in, of each stream at most limit bytes.
@@ -380,6 +417,9 @@ func childAttr(namespaces, netOff bool) *syscall.SysProcAttr {
 		return a
 	}
 	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	if cgroupNamespaces() {
+		a.Cloneflags |= unix.CLONE_NEWCGROUP
+	}
 	if netOff {
 		a.Cloneflags |= unix.CLONE_NEWNET
 	}
@@ -389,6 +429,13 @@ func childAttr(namespaces, netOff bool) *syscall.SysProcAttr {
 	a.AmbientCaps = setupCaps
 	a.Pdeathsig = syscall.SIGKILL
 	return a
+}
+
+// cgroupNamespaces tells whether the kernel has them: one without control groups has
+// not, and then there is nothing for them to hide.
+func cgroupNamespaces() bool {
+	_, err := os.Lstat("/proc/self/ns/cgroup")
+	return err == nil
 }
 
 // start starts the child from a thread that lives until the child is dead: the
@@ -425,6 +472,8 @@ func (h *half) kill() {
 		_ = h.cmd.Process.Kill()
 		return
 	}
+	// The control group is killed when the child half is dead: it is in there too, and
+	// has to say what it left behind.
 	h.once.Do(func() { h.in.Close() })
 }
 
@@ -437,6 +486,10 @@ func (h *half) finish() (stuck bool) {
 	<-h.exited
 	h.once.Do(func() { h.in.Close() })
 	h.reportR.Close()
+	if h.group != nil {
+		// Without namespaces this also gets who escaped the child half.
+		_ = h.group.Close() // what stays is swept by a later launch
+	}
 	for _, c := range h.captures {
 		if c == nil {
 			continue

@@ -134,10 +134,12 @@ type Limits struct {
 	Wall      time.Duration // wall clock of the command; default 10 minutes. At its end everything is killed
 	Output    int           // bytes kept of each stream, half head, half tail; default 64 KiB
 	Files     uint64        // open descriptors per process; default 4096, never above the inherited limit
-	Processes uint64        // processes of this user in this sandbox, best effort; default none
+	Processes uint64        // processes of this run; default none. See Boundary.Bounded
+	CPUPct    uint64        // percent of one processor for the whole run, where control groups can; default none
 	// FileSize is the greatest size of a file, in bytes, and Memory what one process
 	// may have of writable private memory, in bytes, at least 64 MiB. Both only in
-	// isolated launches; default none.
+	// isolated launches; default none. Where control groups can, Memory also is what
+	// the whole run may have, in every launch.
 	FileSize, Memory uint64
 	Grace            time.Duration // how long processes may outlive the main one before they count as left over; default 2 s
 }
@@ -198,6 +200,9 @@ type Boundary struct {
 	Namespaces  bool   // own user, mount, pid, ipc and uts namespaces
 	NetworkOff  bool   // own network namespace
 	Evidence    string // one sentence for the receipt
+	// Bounded names what a control group bounds for the run as a whole: memory, pids,
+	// cpu. What was asked for and is not in here is bounded per process or not at all.
+	Bounded []string
 	// Attempts are what an isolated launch tried from inside before the command.
 	Attempts []Attempt
 }

@@ -13,7 +13,7 @@ func ChildMain() {}
 // Probe answers No for everything on this system.
 func Probe(context.Context, ProbeDirs) Caps {
 	no := Cap{Answer: No, Detail: "needs Linux"}
-	return Caps{no, no, no, no, no, no, no, no, no, no, no}
+	return Caps{no, no, no, no, no, no, no, no, no, no, no, no}
 }
 
 // Stdio says what the command's streams are, and what it is.

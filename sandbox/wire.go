@@ -13,13 +13,13 @@ import (
 // is the only argument.
 const ChildArg = "__sandbox-child"
 
-// The parent and its child half talk over two pipes, one frame after the other:
+// The parent and its child half talk over a socket and a pipe, one frame after the other:
 // its length, then the fields in their order. Not JSON, because paths, arguments
 // and environment are bytes and need not be UTF-8; not encoding/gob, which costs
 // both halves a millisecond of every launch before it says anything. Both halves
 // are the same executable, so the form has no version.
 
-// order is what the child is told, on descriptor 3. The pipe stays open: its end
+// order is what the child is told, on descriptor 3. The socket stays open: its end
 // means that the parent is gone or wants the run to end.
 type order struct {
 	Spec       Spec
@@ -29,6 +29,17 @@ type order struct {
 	Probe      *ProbeDirs
 	Bait       *bait
 	Off        []string // Spec.off
+	Groups     int      // descriptors that follow, by which to enter control groups
+	Bounded    []string // what these bound
+}
+
+// startOrder is what the starter is told, on descriptor 3: what to become, and what to
+// take upon itself right before.
+type startOrder struct {
+	Exe       string
+	Argv, Env []string
+	Processes uint64 // RLIMIT_NPROC, 0 for none
+	Groups    int    // descriptors from starterGroupFD on
 }
 
 // bait is what an isolated launch is let loose on before the command.
@@ -105,6 +116,8 @@ func (o *order) fields(w *wire) {
 		w.string(&o.Probe.Scratch)
 	}
 	w.strings(&o.Off)
+	number(w, &o.Groups)
+	w.strings(&o.Bounded)
 	if optional(w, &o.Bait) {
 		b := o.Bait
 		number(w, &b.Port)
@@ -145,9 +158,18 @@ func (s *Spec) fields(w *wire) {
 	number(w, &l.Output)
 	number(w, &l.Files)
 	number(w, &l.Processes)
+	number(w, &l.CPUPct)
 	number(w, &l.FileSize)
 	number(w, &l.Memory)
 	w.bool(&s.MergeOutput)
+}
+
+func (o *startOrder) fields(w *wire) {
+	w.string(&o.Exe)
+	w.strings(&o.Argv)
+	w.strings(&o.Env)
+	number(w, &o.Processes)
+	number(w, &o.Groups)
 }
 
 func (g *goAhead) fields(w *wire) { w.bool(&g.Run) }
@@ -156,7 +178,7 @@ func (r *report) fields(w *wire) {
 	w.string((*string)(&r.Stage))
 	if optional(w, &r.Caps) {
 		c := r.Caps
-		for _, x := range []*Cap{&c.UserNS, &c.MountNS, &c.PIDNS, &c.NetNS, &c.ReadOnlyTree, &c.NewMounts, &c.Proc, &c.Overlay, &c.PrivateRoot, &c.Landlock, &c.Seccomp} {
+		for _, x := range []*Cap{&c.UserNS, &c.MountNS, &c.PIDNS, &c.NetNS, &c.ReadOnlyTree, &c.NewMounts, &c.Proc, &c.Overlay, &c.PrivateRoot, &c.Landlock, &c.Seccomp, &c.Groups} {
 			number(w, &x.Answer)
 			number(w, &x.Errno)
 			w.string(&x.Detail)

@@ -25,7 +25,8 @@ var rooms = []room{
 	{"seam/schema", []string{"internal/canon", "seam/wire"}, "describes the types of the messages"},
 	{"seam/manifest", []string{"internal/canon", "internal/home", "internal/vfs", "seam/wire"}, "manifests in the state directory, and the files that they name"},
 	{"seam/rpc", []string{"internal/canon", "seam/wire"}, "a connection: lines, envelopes and pairing; the errors in them are messages"},
-	{"sandbox", nil, "starts children; knows nothing of plans or trees"},
+	{"sandbox", []string{"sandbox/cgroup"}, "starts children; knows nothing of plans or trees"},
+	{"sandbox/cgroup", nil, "control groups, below the caller's own"},
 	{"sandbox/sandboxtest", []string{"internal/need", "sandbox"}, "helps tests to be a sandbox's child"},
 
 	{"snapshot", []string{"internal/canon", "internal/vfs", "snapshot/scan"}, "digests of what a walk sees"},
@@ -107,7 +108,7 @@ var outside = []struct {
 	{"go.yaml.in/yaml", []string{"provider/bundled/syntax"}, true, "reads YAML of candidates; nothing of ours is YAML"},
 	{"github.com/BurntSushi/toml", []string{"provider/bundled/syntax"}, true, "reads TOML of candidates; nothing of ours is TOML"},
 	{"golang.org/x/sys", []string{"apply/commit", "apply/exchange", "bench", "cmd/asp", "internal/lock", "internal/vfs", "preconditions", "receipt",
-		"sandbox", "seam/conformance", "seam/host", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig", "snapshot/scan", "worktree"}, false,
+		"sandbox", "sandbox/cgroup", "seam/conformance", "seam/host", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig", "snapshot/scan", "worktree"}, false,
 		"system calls that the standard library does not have"},
 }
 
@@ -115,6 +116,7 @@ var outside = []struct {
 // go through internal/vfs, which a test can make fail at every call.
 var writers = map[string]string{
 	"sandbox":                             "probes and mount points in a directory of its own, and inside the child's namespace",
+	"sandbox/cgroup":                      "control groups, which are directories of a file system that holds nothing else",
 	"sandbox/sandboxtest":                 "only tests use it",
 	"seam/provider":                       "a private working directory where there is no namespace to have one in memory",
 	"worktree":                            "scratch trees that are thrown away; nothing there has to survive",

@@ -104,7 +104,8 @@ func (p *Pool) spec(m manifest.Manifest) (s sandbox.Spec, scratch string, err er
 	s = sandbox.Spec{
 		Argv: append([]string{m.Bin}, m.Args...), Dir: privateTmp, Require: l.Require,
 		// The life of a provider has no end of its own; its requests have.
-		Limits:  sandbox.Limits{Wall: math.MaxInt64, Output: stderrBytes, Files: limits.Files, Memory: uint64(limits.MemoryMb) << 20, Grace: graceLeftover},
+		Limits: sandbox.Limits{Wall: math.MaxInt64, Output: stderrBytes, Files: limits.Files, Memory: uint64(limits.MemoryMb) << 20, CPUPct: uint64(limits.CPUPct),
+			Grace: graceLeftover},
 		Isolate: l.Isolate,
 	}
 	if s.Require == sandbox.LevelInvalid {

@@ -1,0 +1,120 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/aspengine/asp/sandbox/cgroup"
+	"golang.org/x/sys/unix"
+)
+
+// newGroup makes a control group for a launch, and sweeps what dead hosts left beside
+// it. Without one a launch is killed by its pid namespace and bounded per process.
+func newGroup() (*cgroup.Group, error) {
+	t, err := cgroup.Find()
+	if err != nil {
+		return nil, err
+	}
+	g, err := t.New()
+	if err != nil {
+		return nil, err
+	}
+	_, _ = t.Sweep() // what cannot be removed now is tried again by the next launch
+	return g, nil
+}
+
+// bound asks the group for the limits of l that it can have, and hands the child half
+// the descriptors by which the command enters. It returns what is in force and why the
+// rest is not.
+func (h *half) bound(l Limits) (enter []*os.File, held []string, why string) {
+	want := cgroup.Limits{MemoryBytes: l.Memory, Processes: l.Processes, CPUPct: l.CPUPct}
+	if want == (cgroup.Limits{}) {
+		return nil, nil, ""
+	}
+	if l.Memory > 0 {
+		want.MemoryBytes = max(l.Memory, minMemory)
+	}
+	if h.group == nil {
+		return nil, nil, fmt.Sprintf("no control group: %v", h.groupErr)
+	}
+	enter, have, missing, err := h.group.Bound(want)
+	if err != nil {
+		return nil, nil, err.Error()
+	}
+	var no []string
+	for c, err := range missing {
+		no = append(no, fmt.Sprintf("%s: %v", c, err))
+	}
+	for c := range have {
+		held = append(held, c)
+	}
+	slices.Sort(no)
+	slices.Sort(held)
+	return enter, held, strings.Join(no, ", ")
+}
+
+// pass sends descriptors over the order socket, behind the order.
+func pass(socket *os.File, files []*os.File) error {
+	if len(files) == 0 {
+		return nil
+	}
+	var fds []int
+	for _, f := range files {
+		fds = append(fds, int(f.Fd()))
+	}
+	return unix.Sendmsg(int(socket.Fd()), []byte{0}, unix.UnixRights(fds...), nil, 0)
+}
+
+// take receives n descriptors that pass sent.
+func take(socket, n int) ([]int, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	b, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4*n))
+	k, oobn, flags, _, err := unix.Recvmsg(socket, b, oob, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	if k != 1 || flags&unix.MSG_CTRUNC != 0 {
+		return nil, errors.New("descriptors did not arrive")
+	}
+	list, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil || len(list) != 1 {
+		return nil, errors.Join(errors.New("descriptors did not arrive"), err)
+	}
+	fds, err := unix.ParseUnixRights(&list[0])
+	if err == nil && len(fds) != n {
+		err = fmt.Errorf("%d descriptors arrived instead of %d", len(fds), n)
+	}
+	return fds, err
+}
+
+// groupsAnswer tries what control groups give here.
+func groupsAnswer(h *half) Cap {
+	if h.group == nil {
+		return answer(h.groupErr)
+	}
+	enter, held, why := h.bound(Limits{Memory: minMemory, Processes: 1000, CPUPct: 100})
+	for _, f := range enter {
+		f.Close()
+	}
+	c := Cap{Answer: Yes, Detail: "to kill by"}
+	if len(held) > 0 {
+		c.Detail += ", and to bound " + strings.Join(held, ", ")
+	}
+	if why != "" {
+		c.Detail += "; not " + why
+	}
+	return c
+}
+
+// intoGroup lets the process be started in the group.
+func intoGroup(a *syscall.SysProcAttr, g *cgroup.Group) {
+	if g != nil {
+		a.UseCgroupFD, a.CgroupFD = true, int(g.Init().Fd())
+	}
+}
