@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == attackerWord {
 		os.Exit(attackerMain(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == withoutWord {
+		os.Exit(withoutMain(os.Args[2:]))
+	}
 	os.Exit(mainTest(m))
 }
 

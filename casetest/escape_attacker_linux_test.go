@@ -220,9 +220,16 @@ func attackerMain(args []string) int {
 			}
 		}
 		return 1
-	case "provide":
+	case "provide", "stay":
 		b.Provider = true
-		if err := attackingProvider(b).Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+		p := attackingProvider(b)
+		if args[0] == "stay" {
+			p.Check.Run = func(context.Context, *provider.Host, *provider.CheckRequest) (*provider.Report, error) {
+				lingerMain(b.Token)
+				return &provider.Report{}, nil
+			}
+		}
+		if err := p.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 3
 		}

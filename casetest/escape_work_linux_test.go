@@ -237,9 +237,7 @@ func works(d string) []work {
 	}
 }
 
-// limitsHere are those of the configuration that exceedMain goes beyond.
-const limitsHere = `{"memoryMb":256,"fileMb":8,"fd":64}`
-
+// exceedMain goes beyond a limit of TestEscapesOverLimits.
 func exceedMain(b *bait, what string) int {
 	var err error
 	switch what {
@@ -289,10 +287,9 @@ func lingerMain(token string) int {
 		c := exec.Command("/bin/bash", "-c", script, token)
 		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := c.Start(); err != nil {
-			fmt.Println(err)
+			fmt.Fprintln(os.Stderr, err)
 			return 3
 		}
 	}
-	fmt.Println("left behind")
 	return 0
 }

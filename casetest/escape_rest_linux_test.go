@@ -1,0 +1,123 @@
+package casetest
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestEscapesOverLimits goes beyond each limit of the configuration, in a check.
+func TestEscapesOverLimits(t *testing.T) {
+	for who, opts := range attackers() {
+		t.Run(who, func(t *testing.T) {
+			a := newArena(t, opts...)
+			limits := obj{"memoryMb": 256, "fileMb": 8, "fd": 64}
+			kinds := []string{"memory", "file", "descriptors", "shared"}
+			if who != "root" { // whom the kernel exempts; asking for it is refused below
+				limits["processes"] = 60
+				kinds = append(kinds, "processes")
+			}
+			checks := obj{"bomb": obj{"argv": []string{"/bin/bash", "-c", ":(){ :|:& };: " + a.bait.Token + "; sleep 1"}, "timeoutMs": 3000, "callSites": []string{}}}
+			flags := []string{"--require-assurance", "isolated"}
+			for _, k := range kinds {
+				checks[k] = obj{"argv": []string{a.attacker, attackerWord, "exceed", k, a.bait.encode()}}
+				flags = append(flags, "--check", k)
+			}
+			sandbox := obj{"require": "isolated", "read": []string{a.bait.Lent}, "limits": limits}
+			a.configure(obj{"checks": checks, "sandbox": sandbox})
+			p := a.plan().modify("x", "x\n", "y\n")
+			m := a.mark()
+			r := a.run(append([]string{"apply", "--plan", p.file(), "--json"}, flags...)...).refused("check-denied")
+			got := map[string]string{}
+			for _, o := range outcomes(findingsOf(r)) {
+				got[o.name] = o.what
+			}
+			for _, k := range kinds {
+				if got[k] != held {
+					t.Errorf("%s: %q in %s", k, got[k], findingsOf(r))
+				}
+			}
+			a.untouched(m)
+			if who == "root" {
+				limits["processes"] = 60
+				a.configure(obj{"checks": checks, "sandbox": sandbox})
+				a.run("apply", "--plan", p.file(), "--json", "--check", "memory").refusedAny([]string{"weak-assurance", "check-indeterminate"})
+				a.untouched(m)
+				return
+			}
+			// What multiplies itself ends with the namespace, and has not passed, whether
+			// it was ended or nothing could be told of it any more.
+			if r := a.run("apply", "--plan", p.file(), "--json", "--check", "bomb"); r.at("applied") == true {
+				t.Errorf("a check that left a thousand processes passed: %s", r)
+			}
+			a.untouched(m)
+		})
+	}
+}
+
+// TestEscapesByStaying: what a check or a provider leaves running is dead when the
+// command ends, and a check that leaves something has not passed.
+func TestEscapesByStaying(t *testing.T) {
+	for who, opts := range attackers() {
+		t.Run(who, func(t *testing.T) {
+			a := newArena(t, opts...)
+			gone := func() {
+				t.Helper()
+				for _, p := range numbers("/proc") {
+					raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p))
+					if p != a.bait.Pid && strings.Contains(string(raw), a.bait.Token) {
+						t.Errorf("still runs: %q", raw)
+					}
+				}
+			}
+			a.configure(obj{"checks": obj{"stay": obj{"argv": []string{a.attacker, attackerWord, "linger", a.bait.Token}}}, "sandbox": obj{"read": []string{a.bait.Lent}}})
+			p := a.plan().modify("x", "x\n", "y\n")
+			m := a.mark()
+			for _, mode := range []string{"mediated-write", "isolated"} {
+				r := a.run("apply", "--plan", p.file(), "--json", "--check", "stay", "--require-assurance", mode).refused("check-indeterminate")
+				if !strings.Contains(string(r.out), "left running (killed)") {
+					t.Errorf("%s: nothing is said of what was left: %s", mode, r)
+				}
+				gone()
+			}
+			a.untouched(m)
+			a.isolatedPolicy(a.enrolAttacker("stay", a.bait.encode()))
+			p = a.plan().modify("x", "x\n", "y\n")
+			m = a.mark()
+			a.run("apply", "--plan", p.file(), "--json", "--call-site", "gate", "--dry-run").exits(0)
+			gone()
+			a.untouched(m)
+		})
+	}
+}
+
+// TestEscapesThroughGit: a check may do what it likes to the repository. None of it
+// is there afterwards, and nothing that it left for git is ever started.
+func TestEscapesThroughGit(t *testing.T) {
+	for who, opts := range attackers() {
+		t.Run(who, func(t *testing.T) {
+			a := newArena(t, opts...)
+			trap := `printf '#!/bin/sh\ntouch ` + a.bait.Outside + `/escaped\n' > trap; chmod 755 trap; T=$PWD/trap`
+			script := strings.Join([]string{"set -e", trap,
+				"git status --porcelain >/dev/null", // works over the scratch tree
+				"git config core.fsmonitor $T", "git config core.hooksPath $PWD", "git config filter.evil.clean $T", "git config filter.evil.smudge $T",
+				"git config diff.external $T", "git config core.sshCommand $T", "git config core.pager $T", "git config alias.status '!'$T", "git config gpg.program $T",
+				"mkdir -p .git/hooks; for h in post-checkout pre-commit reference-transaction post-index-change fsmonitor-watchman; do cp trap .git/hooks/$h; done",
+				"echo '* filter=evil' > .git/info/attributes || { mkdir .git/info; echo '* filter=evil' > .git/info/attributes; }",
+				"git update-ref refs/heads/evil HEAD; echo garbage > .git/index; rm -rf .git/objects; echo ref: refs/heads/none > .git/HEAD; ln -sf " + a.bait.Outside + " .git/refs/evil; rm -rf .git/refs/heads", "exit 0"}, "\n")
+			a.configure(obj{"checks": obj{"git": obj{"argv": []string{"sh", "-c", script}}}})
+			p := a.plan().modify("x", "x\n", "y\n")
+			m := a.mark()
+			r := a.run("apply", "--plan", p.file(), "--json", "--dry-run", "--check", "git", "--require-assurance", "isolated")
+			if r.code != 0 {
+				t.Fatalf("it could not even try: %s", r)
+			}
+			a.untouched(m)
+			p.apply("--check", "git", "--require-assurance", "isolated").applied()
+			a.gone(a.bait.Outside + "/escaped")
+			a.is("x", "y\n")
+			a.gitRun("fsck")
+		})
+	}
+}
