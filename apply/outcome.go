@@ -296,6 +296,14 @@ func (e *Engine) keep(ctx context.Context, evidence []byte, style commit.SyncSty
 // keepEntry is keep for who has the entry still in memory.
 func (e *Engine) keepEntry(ctx context.Context, ent receipt.Entry, txid string, style commit.SyncStyle) (*receipt.Stored, error) {
 	st, err := e.receipts.Get(ent.Receipt.ReceiptID)
+	if err != nil && !errors.Is(err, receipt.ErrNoReceipt) {
+		// A power cut may have kept its name and not its bytes. Then it comes back
+		// from its copy, or gives way to the one that is appended now.
+		if rerr := e.receipts.Recover(ctx); rerr != nil {
+			return nil, errors.Join(err, rerr)
+		}
+		st, err = e.receipts.Get(ent.Receipt.ReceiptID)
+	}
 	if errors.Is(err, receipt.ErrNoReceipt) {
 		st, err = e.receipts.Append(ctx, ent)
 		if errors.Is(err, fs.ErrExist) {

@@ -19,16 +19,41 @@ import (
 // A missing receipt is put back from the head's copy only after the machine
 // started anew. A kill cannot lose it, because its name is made before the head:
 // so a receipt that is missing under the same boot was removed, and stays a
-// finding of Verify.
+// finding of Verify. One whose bytes are no receipt is put back here under the
+// same boot too: a disk that was lost and came back, without its machine, leaves
+// names without bytes.
 func (s *Store) Recover(ctx context.Context) error {
 	err := s.each(func(x *Store) error {
 		return x.locked(ctx, func() error {
+			if err := x.restoreTorn(); err != nil {
+				return err
+			}
 			_, err := x.repair(true)
 			return err
 		})
 	})
 	if err != nil {
 		return fmt.Errorf("recover receipts: %w", err)
+	}
+	return nil
+}
+
+// restoreTorn puts the receipts of the heads back where their names hold no
+// receipt.
+func (s *Store) restoreTorn() error {
+	hs, err := s.readHeads()
+	if err != nil {
+		return err
+	}
+	for _, h := range hs.slot {
+		if h == nil {
+			continue
+		}
+		if _, err := s.read(fileName(h.entry)); errors.Is(err, errDamaged) {
+			if err := s.restore(h.entry); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -106,7 +131,7 @@ func (s *Store) repair(deep bool) (*head, error) {
 		}
 	}
 	if h == nil {
-		return nil, s.dropEmptyHeads()
+		return nil, s.dropTornHeads()
 	}
 	if torn && h == before {
 		return h, s.writeHeadTo(h, s.lane.headFiles()[1-h.count&1])
@@ -114,15 +139,22 @@ func (s *Store) repair(deep bool) (*head, error) {
 	return h, nil
 }
 
-// dropEmptyHeads removes what a cut left of the head of a first entry that is
-// gone altogether.
-func (s *Store) dropEmptyHeads() error {
+// dropTornHeads removes what a cut left of the head of a first entry that is
+// gone altogether. A head that reads as one was not left by a cut, and stays for
+// Verify.
+func (s *Store) dropTornHeads() error {
 	for _, name := range s.lane.headFiles() {
-		st, err := s.dir.Lstat(name)
-		if err == nil && st.Kind == vfs.KindFile && st.Size == 0 {
-			err = s.dir.Unlink(name)
+		b, err := home.ReadFile(s.dir, name, 2*MaxStored)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, home.ErrTooLarge) {
+			continue
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
+			return err
+		}
+		if _, err := canon.Parse(b, limits); err == nil {
+			continue
+		}
+		if err := s.dir.Unlink(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
