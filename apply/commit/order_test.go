@@ -58,6 +58,13 @@ func TestOrderCR01(t *testing.T) {
 			}
 		}
 	}
+	for _, l := range trace[:first] {
+		if name, ok := strings.CutPrefix(l, "mkdir "); ok && staged.MatchString(name) {
+			if i := slices.Index(trace, "syncdir "+name); i < 0 || i > first {
+				t.Errorf("%s is not synced before the first rename", name)
+			}
+		}
+	}
 	if mark := slices.IndexFunc(trace, func(l string) bool { return strings.HasSuffix(l, "/swapping") }); mark < 0 || mark > first {
 		t.Error("no mark before the first rename")
 	}
