@@ -28,9 +28,9 @@ var (
 	crashNew = things{"a": {"a new\n", 0o644}, "n/b": {"b\n", 0o644}, "e/d": {"d\n", 0o644}, "f": {"f new\n", 0o755}, "other": {"other\n", 0o644}}
 )
 
-func crashWorld(t testing.TB, opts ...worldOption) *world {
+func crashWorld(t testing.TB, old things, opts ...worldOption) *world {
 	w := newWorld(t, nil, opts...)
-	for p, x := range crashOld {
+	for p, x := range old {
 		w.write(p, x.data, os.FileMode(x.perm))
 	}
 	w.commit()
@@ -95,8 +95,25 @@ type crashMode struct {
 	old     things
 	new     things // what the workspace holds after a success
 	index   bool
-	staged  bool   // the workspace stays as it is
-	ref     string // gets a commit
+	staged  bool               // the workspace stays as it is
+	ref     string             // gets a commit
+	plan    func(*world) *plan // nil: crashPlan
+}
+
+// make makes the plan.
+func (m crashMode) make(w *world) *plan {
+	if m.plan != nil {
+		return m.plan(w)
+	}
+	return crashPlan(w)
+}
+
+// before is what the plan was made for.
+func (m crashMode) before() things {
+	if m.plan != nil {
+		return m.old
+	}
+	return crashOld
 }
 
 func crashModes() []crashMode {
@@ -165,11 +182,30 @@ func TestCR01(t *testing.T) {
 	})
 }
 
+// TestCR01Scenes kills plans of other shapes: in the short form a few of them once.
+func TestCR01Scenes(t *testing.T) {
+	for i, s := range scenes() {
+		for j, m := range crashModes()[:3] {
+			if !longCrash() && (i+j)%5 != 0 {
+				continue
+			}
+			m.old, m.plan = s.old, s.plan
+			if m.new = s.new; m.staged {
+				m.new = s.old
+			}
+			t.Run(s.name+"/"+m.name, func(t *testing.T) {
+				t.Parallel()
+				crashSweep(t, m, 1)
+			})
+		}
+	}
+}
+
 // crashSweep kills a command before each of its changes of the disk; in the
 // short form before about so many of them.
 func crashSweep(t *testing.T, m crashMode, points int, opts ...worldOption) {
-	w := crashWorld(t, opts...)
-	p := crashPlan(w)
+	w := crashWorld(t, m.before(), opts...)
+	p := m.make(w)
 	p.id = crashID
 	file := p.file()
 	if m.prepare != nil {
@@ -347,7 +383,7 @@ func (w *world) indexAfterCrash(m crashMode, keep *kept, isNew bool) {
 
 // crashRecovery kills the recovery of runs that were killed in their swap.
 func crashRecovery(t *testing.T) {
-	w := crashWorld(t)
+	w := crashWorld(t, crashOld)
 	p := crashPlan(w)
 	p.id = crashID
 	file := p.file()

@@ -12,7 +12,7 @@ import (
 // committed before the directories are, and nothing is answered before the
 // commit record and the receipt are.
 func TestCR01Order(t *testing.T) {
-	w := crashWorld(t, on(ext4(t)))
+	w := crashWorld(t, crashOld, on(ext4(t)))
 	p := crashPlan(w)
 	can := w.run("doctor", "--json").str("guarantee", "can")
 	run := w.killedAt(0, "apply", "--plan", p.file(), "--json")

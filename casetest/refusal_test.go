@@ -193,7 +193,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestNeedsAttention(t *testing.T) {
-	w := crashWorld(t)
+	w := crashWorld(t, crashOld)
 	p := crashPlan(w)
 	p.id = crashID
 	file := p.file()

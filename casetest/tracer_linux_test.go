@@ -44,10 +44,12 @@ func tracerMain(args []string) int {
 	uid := fs.Int("uid", -1, "user of the command")
 	kill := fs.Int("kill", 0, "kill before this call")
 	killAt := fs.String("killat", "", "kill before the first call whose line holds this")
+	fail := fs.Int("fail", 0, "let this call fail")
+	errno := fs.Int("errno", 0, "how it fails")
 	pause := fs.String("pause", "", "hold before the first call whose line holds this")
 	held := fs.String("held", "", "file made when held; the run goes on when it is gone")
 	_ = fs.Parse(args)
-	t := &tracer{kill: *kill, killAt: *killAt, pause: *pause, held: *held}
+	t := &tracer{kill: *kill, killAt: *killAt, fail: *fail, errno: syscall.Errno(*errno), pause: *pause, held: *held}
 	done := make(chan error)
 	var code int
 	go func() {
@@ -59,6 +61,9 @@ func tracerMain(args []string) int {
 	for last := int64(-1); ; {
 		select {
 		case err := <-done:
+			if err == nil {
+				err = t.err
+			}
 			if err == nil {
 				err = os.WriteFile(*report, []byte(strings.Join(t.lines, "\n")), 0o644)
 			}
@@ -102,6 +107,9 @@ func descendants(pid int) string {
 type tracer struct {
 	kill   int
 	killAt string
+	fail   int
+	errno  syscall.Errno
+	err    error // of making a call fail
 	pause  string
 	held   string
 	lines  []string     // one a counted call
@@ -277,6 +285,9 @@ func (t *tracer) call(leader, pid int) {
 		t.pause = ""
 		t.hold()
 	}
+	if len(t.lines) == t.fail {
+		t.err = refuse(pid, t.errno)
+	}
 	if len(t.lines) == t.kill || t.killAt != "" && strings.Contains(line, t.killAt) {
 		t.killAt = ""
 		_ = syscall.Kill(leader, syscall.SIGKILL)
@@ -420,6 +431,12 @@ func (w *world) traced(flags []string, args ...string) func() *trace {
 func (w *world) killedAt(n int, args ...string) *trace {
 	w.t.Helper()
 	return w.traced([]string{"-kill", fmt.Sprint(n)}, args...)()
+}
+
+// failedAt runs the binary and lets its n-th change of the disk fail.
+func (w *world) failedAt(n int, errno syscall.Errno, args ...string) *trace {
+	w.t.Helper()
+	return w.traced([]string{"-fail", fmt.Sprint(n), "-errno", fmt.Sprint(int(errno))}, args...)()
 }
 
 // killedBefore runs the binary and kills it before the first change of the disk
