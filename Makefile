@@ -4,6 +4,8 @@
 # make check    what a change has to pass: gofmt, vet, staticcheck, all tests, those of one process with the race detector
 # make fuzz     each fuzz target for a fixed number of runs; FUZZTIME=10m for at least that long each
 # make crash    the long sweeps of kills and power cuts
+# make powercut cut the power of ext4, xfs and btrfs at random moments under load, POWERCUTS times each; needs root and loop devices
+# make mutants  take every protection out in turn and see that a test notices
 # make bench    measure beside the peer in the same run; BENCH=full for the sizes of docs/performance.md
 
 SHELL := /bin/bash
@@ -11,13 +13,14 @@ GO ?= go
 FUZZTIME ?=
 BENCH ?= short
 CRASH ?= long
+POWERCUTS ?= 2000
 
 # Tests make and remove very many small files, and sync them: they live in
 # memory where that is possible. The variable TESTDIR chooses another place.
 TESTDIR ?= $(shell d=$$(mktemp -d /dev/shm/asp-XXXXXX 2>/dev/null) && rmdir $$d && echo /dev/shm || echo $${TMPDIR:-/tmp})
 INDIR = d=$$(mktemp -d $(TESTDIR)/asp-test-XXXXXX) && chmod 755 $$d && trap 'chmod -R u+rwX '$$d' 2>/dev/null; rm -rf '$$d EXIT && export TMPDIR=$$d GOTMPDIR=$$d &&
 
-.PHONY: build run test check lint race bench fuzz crash clean
+.PHONY: build run test check lint race bench fuzz crash powercut mutants clean
 # Without cgo: nothing here needs libc, and linking it doubles the start-up time.
 build:
 	CGO_ENABLED=0 $(GO) build -o bin/asp ./cmd/asp
@@ -55,6 +58,12 @@ fuzz:
 
 crash:
 	$(INDIR) ASP_CRASH=$(CRASH) $(GO) test -timeout 120m $$(grep -rl --include='*_test.go' ASP_CRASH . | xargs -n1 dirname | sort -u)
+
+powercut:
+	$(INDIR) PATH=$$PATH:/usr/sbin:/sbin REQUIRE_POWERCUT=1 POWERCUTS=$(POWERCUTS) $(GO) test -count=1 -v -timeout 24h -run 'TestPowerCut$$' ./casetest
+
+mutants:
+	$(INDIR) $(GO) run ./experiments/mutants
 
 bench:
 	$(INDIR) $(GO) run ./bench -$(BENCH)

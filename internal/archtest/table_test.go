@@ -83,6 +83,7 @@ var rooms = []room{
 	{"casetest", nil, "tests the binary alone"},
 	{"bench", []string{"apply", "apply/commit", "editplan", "internal/home", "internal/refusal", "internal/vfs", "receipt", "sandbox",
 		"seam/wire", "snapshot", "snapshot/gitbase", "worktree"}, "measures rooms from inside"},
+	{"experiments/mutants", nil, "reads source and runs the tests over changed copies of it"},
 	{"internal/archtest", nil, "reads source"},
 }
 
@@ -128,6 +129,7 @@ var writers = map[string]string{
 	"fixtures/demo":                       "prepares the example",
 	"fixtures/demo/run":                   "removes the example",
 	"bench":                               "prepares what is measured",
+	"experiments/mutants":                 "overlays for the compiler in a temporary directory",
 }
 
 // variables at package level that hold something that changes.
