@@ -22,7 +22,6 @@ import (
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/receipt"
-	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/snapshot/gitbase"
 )
@@ -45,6 +44,8 @@ type Options struct {
 	Providers Providers
 	// Verdicts remembers what they answered; nil: nothing is remembered.
 	Verdicts *Verdicts
+	// Machine is what other engines were told of the machine; nil: one of its own.
+	Machine *Machine
 	// UserHome is the user's home directory, hidden from checks.
 	UserHome string
 	// Before, if set, runs before each numbered stage; tests use it to change
@@ -64,8 +65,6 @@ type Engine struct {
 	pol   policy.Policy
 	// isEnrolled: a person trusted the repository to bring a policy.
 	isEnrolled bool
-	caps       *sandbox.Caps     // what the machine gave when it was asked
-	proof      *sandbox.Boundary // what an isolated launch proved
 	enrolment  policy.Enrolment
 	receipts   *receipt.Store
 	packs      *snapshot.Store
@@ -84,6 +83,9 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 	}
 	if e.now == nil {
 		e.now = time.Now
+	}
+	if e.o.Machine == nil {
+		e.o.Machine = NewMachine()
 	}
 	if e.o.Step == nil {
 		e.o.Step = func(string) {}
@@ -150,6 +152,9 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 	e.packs = snapshot.OpenStore(packs, storeLimits(e.cfg))
 	if e.pol, err = e.activePolicy(ctx, enrolled); err != nil {
 		return nil, err
+	}
+	if o.Providers != nil {
+		o.Providers.Demand(level(e.cfg.Sandbox.Require), e.wantsIsolated())
 	}
 	return e, nil
 }

@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"context"
 	"os"
 	"time"
 
@@ -15,12 +14,9 @@ import (
 // ProviderOptions is what the trusted configuration and the place of the workspace
 // say to a pool of its providers. The pool may outlive other engines, and not this
 // one, whose state directory it keeps its quarantine in. Whether a provider is
-// enabled is looked up each time, in what is enrolled then.
-func (e *Engine) ProviderOptions(ctx context.Context) (provider.Options, error) {
-	caps, err := e.Caps(ctx)
-	if err != nil {
-		return provider.Options{}, err
-	}
+// enabled is looked up each time, in what is enrolled then; what the machine can do, at
+// the first launch; how well a launch has to be isolated, each engine says (Demand).
+func (e *Engine) ProviderOptions() (provider.Options, error) {
 	scratch, err := e.o.Home.Sub(home.ScratchDir)
 	if err != nil {
 		return provider.Options{}, err
@@ -56,7 +52,7 @@ func (e *Engine) ProviderOptions(ctx context.Context) (provider.Options, error) 
 		},
 		State: e.state.Dir(),
 		Sandbox: provider.Launch{
-			Caps: caps, Require: level(e.cfg.Sandbox.Require), Isolate: e.wantsIsolated(), Hide: hide, Protect: protect, Read: e.cfg.Sandbox.Read,
+			Probe: e.Caps, Require: level(e.cfg.Sandbox.Require), Isolate: e.wantsIsolated(), Hide: hide, Protect: protect, Read: e.cfg.Sandbox.Read,
 			Env: env, Lookup: os.LookupEnv, Scratch: h.Path(home.ScratchDir),
 			Limits: provider.Limits{Wall: time.Duration(limits["wallclockMs"]) * time.Millisecond, Files: uint64(limits["fd"]),
 				CPUPct: limits["cpuPct"], MemoryMb: limits["memoryMb"]},

@@ -17,6 +17,7 @@ import (
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/seam/provider"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
@@ -87,6 +88,8 @@ func (c *crew) Standing(_ context.Context, id string) provider.Standing {
 	}
 	return provider.Standing{ID: id}
 }
+
+func (c *crew) Demand(sandbox.Level, bool) {}
 
 func (c *crew) Roster(context.Context) ([]provider.Standing, error) { return c.roster, nil }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/seam/provider"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/worktree"
@@ -25,6 +26,7 @@ type Providers interface {
 	Standing(ctx context.Context, id string) provider.Standing
 	Roster(ctx context.Context) ([]provider.Standing, error)
 	Warm(ctx context.Context, id string) provider.Standing
+	Demand(require sandbox.Level, isolate bool)
 }
 
 var _ Providers = (*provider.Pool)(nil)

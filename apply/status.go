@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"sync"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/checks/policy"
@@ -14,7 +15,6 @@ import (
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
-	"github.com/aspengine/asp/worktree"
 )
 
 // OuterProtocol is the version of the outer seam that status reports.
@@ -34,6 +34,11 @@ type Status struct {
 func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 	started := e.now()
 	var s Status
+	// The machine takes its time to answer, and so does the look at the workspace.
+	asked := make(chan []wire.Mode, 1)
+	go func() { asked <- e.assuranceCapabilities(ctx) }()
+	modes := sync.OnceValue(func() []wire.Mode { return <-asked })
+	defer modes()
 	var err error
 	if s.Stamp, err = e.ws.Stamp(ctx, snapshot.StampOptions{}); err != nil {
 		return s, err
@@ -66,7 +71,7 @@ func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 	}
 	r.Gates = wire.Gates{Interactive: u.gate(wire.Interactive), Gate: u.gate(wire.Gate), Sweep: u.gate(wire.Sweep)}
 	r.Capabilities = u.coverage()
-	r.AssuranceCapabilities = e.assuranceCapabilities(ctx)
+	r.AssuranceCapabilities = modes()
 	if q.RequestDigest == "" {
 		q.RequestDigest = RequestDigest("host/status", canon.ObjectOf())
 	}
@@ -133,29 +138,19 @@ func (e *Engine) commandDemand(cs wire.CallSite, id string) bool {
 	return false
 }
 
-// Caps says what the sandbox can do here.
+// Caps says what the sandbox can do here, see Machine.
 func (e *Engine) Caps(ctx context.Context) (sandbox.Caps, error) {
-	if e.caps != nil {
-		return *e.caps, nil
-	}
 	d, err := e.o.Home.Sub(home.ScratchDir)
 	if err != nil {
 		return sandbox.Caps{}, err
 	}
 	defer d.Close()
-	c := worktree.Probe(ctx, e.ws.Root(), e.o.Home.Path(home.ScratchDir))
-	if ctx.Err() == nil {
-		e.caps = &c
-	}
-	return c, nil
+	return e.o.Machine.capsOf(ctx, e.ws.Root(), e.o.Home.Path(home.ScratchDir)), nil
 }
 
-// Isolation is what an isolated launch proves here. It is tried once, with nothing in
-// it; every later one proves its own.
+// Isolation is what an isolated launch proves here. It is tried with nothing in it, see
+// Machine; every other launch proves its own.
 func (e *Engine) Isolation(ctx context.Context) (sandbox.Boundary, error) {
-	if e.proof != nil {
-		return *e.proof, nil
-	}
 	caps, err := e.Caps(ctx)
 	if err != nil {
 		return sandbox.Boundary{}, err
@@ -168,11 +163,7 @@ func (e *Engine) Isolation(ctx context.Context) (sandbox.Boundary, error) {
 	if e.o.UserHome != "" {
 		hide = append(hide, e.o.UserHome)
 	}
-	b, err := sandbox.Prove(ctx, caps, protect, hide)
-	if err == nil {
-		e.proof = &b
-	}
-	return b, err
+	return e.o.Machine.proofOf(ctx, caps, protect, hide)
 }
 
 // assuranceCapabilities are the modes that a check could establish here: isolated by

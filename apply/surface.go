@@ -50,6 +50,9 @@ func could(s provider.Standing, f wire.Family) checks.Result {
 			r.Status = checks.Unsupported
 		}
 	}
+	if s.Outdated && r.Status == checks.Passed {
+		r.Isolation = checks.Isolated // likewise: the next request launches it anew
+	}
 	return r
 }
 
@@ -298,6 +301,12 @@ func (u *surface) server(s provider.Standing) wire.ServerStatus {
 	}
 	if s.Participant.Mode == "" && s.Problem == "" {
 		w.EnrollmentState = "installed-not-enrolled"
+	}
+	if a := s.Ambient; a.Findings > 0 {
+		if w.Detail != "" {
+			w.Detail += "; "
+		}
+		w.Detail += valid(cutTo(a.String(), 1200))
 	}
 	return w
 }

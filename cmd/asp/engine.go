@@ -38,7 +38,7 @@ func (e *env) open(ctx context.Context, fs *pflag.FlagSet, step func(string)) (*
 		}
 		h.Close()
 	}
-	stop, err := e.enlist(ctx, fs, eng)
+	stop, err := e.enlist(fs, eng)
 	if err != nil {
 		end()
 		return nil, nil, err

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"time"
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/checks"
@@ -11,50 +14,75 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// keptVerdicts bounds the answers of providers that one command remembers.
-const keptVerdicts = 256
+// rememberedVerdicts bounds the answers of providers that one command keeps.
+const rememberedVerdicts = 1024
+
+// stopTime is how long providers may take to end politely.
+const stopTime = 3 * time.Second
+
+// participants are the providers of a workspace, which are started when they are
+// asked, with what they answered and the transcript that ASP_TRACE asks for.
+type participants struct {
+	e     *env
+	pool  *provider.Pool
+	known *apply.Verdicts
+	trace *os.File // nil without one
+}
+
+// participants makes the pool of the workspace of eng, which has to outlive it.
+// isolate asks for isolated launches whatever the policy says. The caller closes them.
+func (e *env) participants(eng *apply.Engine, isolate bool) (*participants, error) {
+	o, err := eng.ProviderOptions()
+	if err != nil {
+		return nil, err
+	}
+	o.Sandbox.Isolate = o.Sandbox.Isolate || isolate
+	p := &participants{e: e, known: apply.NewVerdicts(rememberedVerdicts)}
+	if p.trace, err = e.traceFile(); err != nil {
+		return nil, err
+	}
+	if p.trace != nil {
+		o.Trace, o.TraceContents = p.trace, e.traceContents()
+	}
+	p.pool = provider.New(o)
+	return p, nil
+}
+
+// close ends every provider, also after a signal, and the transcript.
+func (p *participants) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	err := p.pool.Close(ctx)
+	if p.trace != nil {
+		err = errors.Join(err, p.trace.Close())
+	}
+	return err
+}
 
 // enlist gives an engine the providers of its workspace where a command may ask
-// them. They are started when they are asked, and stopped by the function that
-// comes back. A command that only looks gets them too: how they stand is told
-// without a launch.
-func (e *env) enlist(ctx context.Context, fs *pflag.FlagSet, eng *apply.Engine) (stop func(), err error) {
+// them. They are stopped by the function that comes back. A command that only looks
+// gets them too: how they stand is told without a launch.
+func (e *env) enlist(fs *pflag.FlagSet, eng *apply.Engine) (stop func(), err error) {
 	switch fs.Name() {
 	case "status", "doctor":
 	case "apply", "publish", "undo":
 		site, _ := fs.GetString("call-site")
 		kept := fs.Name() == "apply" && fs.NArg() > 0 // its provider may be asked again
 		if !eng.AsksProviders(wire.CallSite(site)) && !(kept && eng.HasProviders()) {
-			return func() {}, nil // nothing is probed for nobody
+			return func() {}, nil
 		}
 	default:
 		return func() {}, nil
 	}
-	o, err := eng.ProviderOptions(ctx)
+	m, _ := fs.GetString("require-assurance")
+	p, err := e.participants(eng, m == checks.Isolated.String())
 	if err != nil {
 		return nil, err
 	}
-	if m, _ := fs.GetString("require-assurance"); m == checks.Isolated.String() {
-		o.Sandbox.Isolate = true
-	}
-	trace, err := e.traceFile()
-	if err != nil {
-		return nil, err
-	}
-	if trace != nil {
-		o.Trace, o.TraceContents = trace, e.traceContents()
-	}
-	p := provider.New(o)
-	eng.UseProviders(p, apply.NewVerdicts(keptVerdicts))
+	eng.UseProviders(p.pool, p.known)
 	return func() {
-		// Also after a signal: what was started is stopped.
-		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
-		defer cancel()
-		if err := p.Close(ctx); err != nil {
+		if err := p.close(); err != nil {
 			e.ui.notef("note: %v", err)
-		}
-		if trace != nil {
-			trace.Close()
 		}
 	}, nil
 }

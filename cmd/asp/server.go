@@ -197,6 +197,9 @@ func (s *servers) status(ctx context.Context, id string, roots []string) error {
 		if q := r.Quarantine; q != nil {
 			fmt.Fprintf(w, "               in quarantine until %s: %s; `asp server reset %s` ends it\n", q.Until, clean(q.Reason), id)
 		}
+		if r.Ambient != "" {
+			fmt.Fprintf(w, "               %s\n", clean(r.Ambient))
+		}
 	}
 	if len(d.Authority.Repos) == 0 {
 		fmt.Fprintf(w, "  enabled      nowhere\n")
@@ -311,6 +314,8 @@ type inRepoJS struct {
 	Path       string          `json:"path"`
 	Mode       string          `json:"mode"`
 	Quarantine *quarantineJSON `json:"quarantine,omitempty"`
+	// Ambient is what it published by itself when it ran last, for people.
+	Ambient string `json:"ambient,omitempty"`
 }
 
 type quarantineJSON struct {
@@ -319,7 +324,7 @@ type quarantineJSON struct {
 	Reason   string `json:"reason"`
 }
 
-// describe looks at a provider as it is now. Its quarantine is looked up in roots.
+// describe looks at a provider as it is now. How it stands is looked up in roots.
 func (s *servers) describe(ctx context.Context, id string, roots []string) (*serverJSON, error) {
 	d := &serverJSON{ID: id, Install: installJSON{Manifest: s.h.Path(home.ServersDir, "manifests", id, manifest.FileName), State: "valid", Problems: []string{}},
 		Authority: authorityJSON{Detail: "a manifest grants nothing; the committed policy of a repository pins providers", Repos: []inRepoJS{}}}
@@ -346,7 +351,7 @@ func (s *servers) describe(ctx context.Context, id string, roots []string) (*ser
 		}
 	}
 	for _, root := range roots {
-		if err := s.quarantine(ctx, d, root); err != nil {
+		if err := s.standing(ctx, d, root); err != nil {
 			return nil, err
 		}
 	}
@@ -372,20 +377,22 @@ func (d *serverJSON) take(ctx context.Context, m manifest.Manifest) error {
 	return nil
 }
 
-func (s *servers) quarantine(ctx context.Context, d *serverJSON, root string) error {
+func (s *servers) standing(ctx context.Context, d *serverJSON, root string) error {
 	return s.pool(ctx, root, func(p *provider.Pool) error {
-		q := p.Standing(ctx, d.ID).Quarantine
-		if q == nil {
-			return nil
+		st := p.Standing(ctx, d.ID)
+		var show *quarantineJSON
+		if q := st.Quarantine; q != nil {
+			show = &quarantineJSON{q.Until.UTC().Format(time.RFC3339), q.Failures, q.Reason}
 		}
-		show := &quarantineJSON{q.Until.UTC().Format(time.RFC3339), q.Failures, q.Reason}
 		for i := range d.Authority.Repos {
-			if d.Authority.Repos[i].Path == root {
-				d.Authority.Repos[i].Quarantine = show
+			if r := &d.Authority.Repos[i]; r.Path == root {
+				r.Quarantine, r.Ambient = show, st.Ambient.String()
 				return nil
 			}
 		}
-		d.Authority.Repos = append(d.Authority.Repos, inRepoJS{root, "disabled", show})
+		if show != nil {
+			d.Authority.Repos = append(d.Authority.Repos, inRepoJS{Path: root, Mode: "disabled", Quarantine: show})
+		}
 		return nil
 	})
 }

@@ -10,11 +10,6 @@ import (
 	"github.com/aspengine/asp/seam/wire"
 )
 
-const (
-	maxAmbientPlaces = 1000
-	maxAmbient       = 10_000
-)
-
 // entry is one provider of the pool. Its session belongs to whoever has the
 // turn; everything else is facts for those who only look.
 type entry struct {
@@ -36,12 +31,13 @@ type entry struct {
 	protocol string
 	failure  string
 	reason   wire.DegradeReason
-	ambient  map[string]int // findings by uri
-	ambients int
+	places   places // of what it published by itself
+	// published: they changed and were not kept yet.
+	published bool
 }
 
 func newEntry(id string) *entry {
-	return &entry{id: id, turn: make(chan struct{}, 1), state: wire.Unavailable, ambient: map[string]int{}}
+	return &entry{id: id, turn: make(chan struct{}, 1), state: wire.Unavailable}
 }
 
 // launched begins the facts of a new launch.
@@ -50,7 +46,7 @@ func (e *entry) launched(s *session) {
 	defer e.mu.Unlock()
 	e.used, e.last, e.state, e.protocol = true, s, wire.Launched, s.protocol
 	e.mode, e.evidence, e.declared = s.mode(), s.proc.boundary.Evidence, declared{}
-	e.ambient, e.ambients = map[string]int{}, 0
+	e.places, e.published = places{}, true
 }
 
 // moved is a step of the life of s.
@@ -76,20 +72,12 @@ func (e *entry) came(f *fault) {
 	e.state = f.state
 }
 
-// publish keeps how many findings there are on a place; a new batch takes the
-// place of the one before.
-func (e *entry) publish(uri string, n int) {
+// publish takes a batch of findings that nobody asked for.
+func (e *entry) publish(d wire.PublishDiagnosticsParams) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	uri = cut(uri, 1000)
-	if _, there := e.ambient[uri]; !there && len(e.ambient) >= maxAmbientPlaces {
-		return
-	}
-	n = min(n, maxAmbient)
-	e.ambients += n - e.ambient[uri]
-	if e.ambient[uri] = n; n == 0 {
-		delete(e.ambient, uri)
-	}
+	e.places.put(d)
+	e.published = true
 }
 
 // participant is who answered, as far as it is established.

@@ -32,6 +32,7 @@ const (
 type process struct {
 	sandbox  *sandbox.Process
 	boundary sandbox.Boundary
+	demand   demand // that it was launched under
 	in, out  *os.File
 	exited   chan struct{}
 	// Set before exited is closed.
@@ -42,7 +43,14 @@ type process struct {
 // start launches m. ctx bounds the launch; life bounds the process. Whoever
 // starts one waits for exited, after kill or without.
 func (p *Pool) start(ctx, life context.Context, m manifest.Manifest, v *manifest.Verified) (*process, *fault) {
-	spec, scratch, err := p.spec(m)
+	d, caps := p.demanded(), p.o.Sandbox.Caps
+	if p.o.Sandbox.Probe != nil {
+		var err error
+		if caps, err = p.o.Sandbox.Probe(ctx); err != nil {
+			return nil, launchFault(err)
+		}
+	}
+	spec, scratch, err := p.spec(m, caps, d)
 	if err != nil {
 		return nil, launchFault(err)
 	}
@@ -63,7 +71,7 @@ func (p *Pool) start(ctx, life context.Context, m manifest.Manifest, v *manifest
 	}
 	run, cancel := context.WithCancel(life)
 	unhook := context.AfterFunc(ctx, cancel)
-	child, err := sandbox.Start(run, p.o.Sandbox.Caps, spec, sandbox.Stdio{In: inR, Out: outW, Exec: v.Exec})
+	child, err := sandbox.Start(run, caps, spec, sandbox.Stdio{In: inR, Out: outW, Exec: v.Exec})
 	abandoned := !unhook()
 	inR.Close()
 	outW.Close()
@@ -78,7 +86,7 @@ func (p *Pool) start(ctx, life context.Context, m manifest.Manifest, v *manifest
 		clean()
 		return nil, launchFault(err)
 	}
-	pr := &process{sandbox: child, boundary: child.Boundary(), in: inW, out: outR, exited: make(chan struct{})}
+	pr := &process{sandbox: child, boundary: child.Boundary(), demand: d, in: inW, out: outR, exited: make(chan struct{})}
 	p.wg.Go(func() {
 		defer close(pr.exited)
 		pr.result, pr.err = child.Wait()
@@ -98,25 +106,22 @@ func launchFault(err error) *fault {
 
 // spec puts the launch together. scratch is a directory to remove afterwards, "" where
 // the working directory is in the sandbox's own memory.
-func (p *Pool) spec(m manifest.Manifest) (s sandbox.Spec, scratch string, err error) {
+func (p *Pool) spec(m manifest.Manifest, caps sandbox.Caps, d demand) (s sandbox.Spec, scratch string, err error) {
 	l := p.o.Sandbox
 	limits := l.Limits.filled()
 	s = sandbox.Spec{
-		Argv: append([]string{m.Bin}, m.Args...), Dir: privateTmp, Require: l.Require,
+		Argv: append([]string{m.Bin}, m.Args...), Dir: privateTmp, Require: d.require,
 		// The life of a provider has no end of its own; its requests have.
 		Limits: sandbox.Limits{Wall: math.MaxInt64, Output: stderrBytes, Files: limits.Files, Memory: uint64(limits.MemoryMb) << 20, CPUPct: uint64(limits.CPUPct),
 			Grace: graceLeftover},
-		Isolate: l.Isolate,
-	}
-	if s.Require == sandbox.LevelInvalid {
-		s.Require = sandbox.Advisory
+		Isolate: d.isolate,
 	}
 	for _, d := range l.Protect {
 		s.Protect = append(s.Protect, sandbox.Protect{Path: d})
 	}
-	if l.Caps.Namespaces() {
+	if caps.Namespaces() {
 		s.Hide = append(slices.Clone(l.Hide), "/run/user", "/var/tmp")
-		s.Mounts = append([]sandbox.Mount{{Kind: sandbox.MountTmpfs, Target: privateTmp}}, p.exposed(m)...)
+		s.Mounts = append([]sandbox.Mount{{Kind: sandbox.MountTmpfs, Target: privateTmp}}, p.exposed(m, d)...)
 	} else {
 		if scratch, err = os.MkdirTemp(l.Scratch, "provider-"); err != nil {
 			return s, "", err
@@ -147,11 +152,11 @@ func (p *Pool) spec(m manifest.Manifest) (s sandbox.Spec, scratch string, err er
 // made of, and what the configuration says. Of a file in a place of the user's own the
 // directory is shown (and for …/bin/x what bin belongs to, which is where interpreters
 // keep their libraries), unless that would show something that has to stay hidden.
-func (p *Pool) exposed(m manifest.Manifest) []sandbox.Mount {
+func (p *Pool) exposed(m manifest.Manifest, d demand) []sandbox.Mount {
 	l := p.o.Sandbox
 	hidden := append(slices.Clone(l.Hide), privateTmp, "/dev", "/run/user", "/var/tmp")
 	keep := append(slices.Clone(hidden), l.Protect...)
-	isolate := l.Isolate || l.Require == sandbox.Isolated // then all but the system is hidden
+	isolate := d.isolate || d.require == sandbox.Isolated // then all but the system is hidden
 	var shown []string
 	show := func(path string) {
 		if _, err := os.Lstat(path); err == nil && (under(path, hidden) || isolate && !sandbox.SystemPath(path)) && !under(path, shown) {

@@ -49,7 +49,7 @@ func TestExposed(t *testing.T) {
 	} {
 		m := manifest.Manifest{Bin: in(c.bin)[0], Args: append(in(c.args), "--flag", "ws/secret")}
 		var got []string
-		for _, m := range p.exposed(m) {
+		for _, m := range p.exposed(m, demand{}) {
 			if m.Kind != sandbox.MountBindRO || m.Source != m.Target {
 				t.Errorf("%+v", m)
 			}

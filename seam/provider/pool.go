@@ -10,6 +10,7 @@ import (
 
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/seam/manifest"
 	"github.com/aspengine/asp/seam/rpc"
 	"github.com/aspengine/asp/seam/wire"
@@ -36,6 +37,7 @@ type Pool struct {
 	line   int64
 	large  *rpc.Large
 	ledger *ledger
+	board  *board
 
 	life   context.Context // of every process; ends with Close
 	end    context.CancelFunc
@@ -47,7 +49,17 @@ type Pool struct {
 	closed   bool
 	entries  map[string]*entry
 	baseline wire.Baseline
+	demand   demand
 }
+
+// demand is how well a launch has to be confined.
+type demand struct {
+	require sandbox.Level
+	isolate bool
+}
+
+// more tells that d asks for something that o did not.
+func (d demand) more(o demand) bool { return d.require > o.require || d.isolate && !o.isolate }
 
 // New makes a pool. Nothing is launched.
 func New(o Options) *Pool {
@@ -67,7 +79,8 @@ func New(o Options) *Pool {
 		o.MessageBytes = rpc.DefaultMessageBytes
 	}
 	p := &Pool{o: o, limits: o.Sandbox.Limits.filled(), line: max(o.MessageBytes, rpc.MinMessageBytes), large: rpc.NewLarge(largePlaces),
-		ledger: &ledger{dir: o.State, now: o.Now, mem: quarantineState{Format: 1}}, entries: map[string]*entry{}}
+		board: &board{dir: o.State}, ledger: &ledger{dir: o.State, now: o.Now, mem: quarantineState{Format: 1}}, entries: map[string]*entry{}}
+	p.Demand(o.Sandbox.Require, o.Sandbox.Isolate)
 	p.life, p.end = context.WithCancel(context.Background())
 	p.asking, p.hurry = context.WithCancel(p.life)
 	return p
@@ -81,6 +94,22 @@ func (p *Pool) logger() *slog.Logger {
 }
 
 var errClosed = errors.New("the pool of providers is closed")
+
+// Demand says how well providers have to be confined from now on. One that runs and
+// was launched for less is ended and launched anew with its next request, whatever that
+// launch then proves; one that was launched for more stays. What was answered before
+// says itself what its launch proved.
+func (p *Pool) Demand(require sandbox.Level, isolate bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.demand = demand{max(require, sandbox.Advisory), isolate}
+}
+
+func (p *Pool) demanded() demand {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.demand
+}
 
 // entry is the one of id. It errs after Close.
 func (p *Pool) entry(id string) (*entry, error) {
@@ -155,6 +184,7 @@ func (p *Pool) retire(ctx context.Context, e *entry) {
 		e.session.shutdown(ctx)
 		e.session = nil
 	}
+	p.post(e)
 	<-e.turn
 }
 
@@ -270,7 +300,7 @@ func (p *Pool) ready(ctx context.Context, t *turn, b wire.Baseline) *fault {
 		f.blameless = true
 		return f
 	}
-	if s := t.e.session; s != nil && (!s.alive() || !canon.Equal(s.m.Value, t.m.Value) || t.e.deaf && s.first != b) {
+	if s := t.e.session; s != nil && (!s.alive() || !canon.Equal(s.m.Value, t.m.Value) || t.e.deaf && s.first != b || p.demanded().more(s.proc.demand)) {
 		p.drop(t.e)
 	}
 	if t.e.session == nil {
@@ -332,6 +362,7 @@ func (p *Pool) settle(t *turn, f *fault) {
 		}
 	}
 	e.came(f)
+	p.post(e)
 	var err error
 	switch {
 	case f == nil:
@@ -416,8 +447,11 @@ func (p *Pool) Warm(ctx context.Context, id string) Standing {
 	return s
 }
 
-// Reset ends the quarantine of a provider and forgets its failures.
-func (p *Pool) Reset(id string) error { return p.ledger.forget(id) }
+// Reset ends the quarantine of a provider and forgets its failures, and what it
+// published before.
+func (p *Pool) Reset(id string) error {
+	return errors.Join(p.ledger.forget(id), p.board.keep(id, Ambient{}))
+}
 
 // Standing is how a provider stands. It launches nothing.
 func (p *Pool) Standing(ctx context.Context, id string) Standing {
@@ -434,8 +468,10 @@ func (p *Pool) Standing(ctx context.Context, id string) Standing {
 	e := p.entries[id]
 	p.mu.Unlock()
 	out.Participant = participant(m, mode, nil)
+	out.Ambient = p.board.of(id)
 	if e != nil {
 		e.describe(&out, m, mode)
+		out.Outdated = e.outdated(p.demanded())
 	}
 	q, _, _, err := p.ledger.standing(id)
 	if out.Quarantine = q; q != nil {
@@ -474,8 +510,11 @@ func (e *entry) describe(out *Standing, m manifest.Manifest, mode wire.Mode) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	out.Used, out.State, out.Failure = e.used, e.state, e.failure
-	out.Isolation, out.Evidence, out.Protocol, out.Ambient = e.mode, e.evidence, e.protocol, e.ambients
+	out.Isolation, out.Evidence, out.Protocol = e.mode, e.evidence, e.protocol
 	out.Capabilities = e.declared.capabilities
+	if e.used {
+		out.Ambient = e.places.ambient()
+	}
 	s := e.last
 	if s == nil || !canon.Equal(s.m.Value, m.Value) {
 		return
@@ -489,6 +528,13 @@ func (e *entry) describe(out *Standing, m manifest.Manifest, mode wire.Mode) {
 		}
 	default:
 	}
+}
+
+// outdated tells that the last launch was made for less than d.
+func (e *entry) outdated(d demand) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last != nil && d.more(e.last.proc.demand)
 }
 
 // trouble is why the provider may not serve now; "" when it may.

@@ -57,8 +57,10 @@ type Options struct {
 
 // Launch says how a provider is confined.
 type Launch struct {
-	Caps    sandbox.Caps
-	Require sandbox.Level // LevelInvalid means Advisory
+	Caps sandbox.Caps
+	// Probe, if set, tells at each launch what Caps would.
+	Probe   func(ctx context.Context) (sandbox.Caps, error)
+	Require sandbox.Level // LevelInvalid means Advisory; see Pool.Demand
 	Isolate bool          // isolate where the machine can, though Require says less
 	// Hide are directories that no provider sees: workspace root, git directory,
 	// ASP_HOME, the user's home. What a provider needs of its own inside them is
@@ -199,14 +201,16 @@ type Standing struct {
 	Health map[wire.Family]wire.CapabilityHealth
 	// Quarantine is nil while there is none.
 	Quarantine *Quarantine
-	// Isolation and Evidence of the last launch.
+	// Isolation and Evidence of the last launch. Outdated: it was made for less than is
+	// demanded now, and the next request makes another.
 	Isolation wire.Mode
 	Evidence  string
+	Outdated  bool
 	// What the handshake declared; zero before one.
 	Capabilities wire.Capabilities
 	Protocol     string
-	// Ambient counts the findings that it published by itself. They gate nothing.
-	Ambient int
+	// Ambient is what it published by itself.
+	Ambient Ambient
 	// Failure is the last one, "" since a success.
 	Failure string
 	// Stderr is the end of what the last launch printed, foreign text.

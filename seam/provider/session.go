@@ -264,7 +264,7 @@ func (s *session) Notify(ctx context.Context, method string, params canon.Value)
 	case wire.MethodPublishDiagnostics:
 		var d wire.PublishDiagnosticsParams
 		if len(wire.ScanHostOwned(params)) == 0 && wire.Decode(params, &d) == nil {
-			s.entry.publish(d.URI, len(d.Diagnostics))
+			s.entry.publish(d)
 		}
 	}
 }

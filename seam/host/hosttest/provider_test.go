@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/aspengine/asp/internal/need"
 )
 
 // changes makes a changeset that modifies files, with the content put.
@@ -216,5 +218,65 @@ func TestBaselineIsTold(t *testing.T) {
 	must(t, err)
 	if string(got) != string(want) {
 		t.Errorf("told %s, the apply says %s", got, want)
+	}
+}
+
+// TestNewDemandOnIsolation: a policy that takes nothing less than isolated from now
+// on is met by the next request, though the provider runs since before.
+func TestNewDemandOnIsolation(t *testing.T) {
+	w := newWorld(t, "", map[string]string{"a.txt": "x\n"})
+	if _, out, _ := w.run("", "status", "--json"); !strings.Contains(out, `"isolated"]`) {
+		need.Missing(t, "this machine cannot isolate")
+	}
+	w.enrol("p", []string{"check", "edit"})
+	c := w.stdio()
+	change := func() obj { return c.changes(c.baseline(), [3]string{"a.txt", "x\n", "y\n"}) }
+	if a := c.verdict(change(), ""); a.text("decision") != "allow" || a.text("assurance", "mode") != "mediated-write" {
+		t.Fatalf("%s", a.raw)
+	}
+	w.write(".asp/asp.json", w.policy("isolated", "check", "edit"))
+	w.git("commit", "-qam", "isolated")
+	if g := c.good("host/status", obj{}).result["gates"].(obj)["gate"].(obj); g["available"] != true {
+		t.Errorf("gate: %v", g)
+	}
+	plan := c.good("host/requestEditPlan", obj{"callSite": "gate", "operation": "text-edit", "baseline": c.baseline(), "proposalId": "one"})
+	if a := c.verdict(change(), ""); a.text("decision") != "allow" || a.text("assurance", "mode") != "isolated" {
+		t.Errorf("%s", a.raw)
+	}
+	if a := c.good("host/applyProposal", obj{"callSite": "gate", "proposalId": "one", "intent": "user"}); a.result["applied"] != true || a.text("assurance", "mode") != "isolated" {
+		t.Errorf("%s\nof %s", a.raw, plan.raw)
+	}
+	c.exit()
+}
+
+// TestAmbientFindings: what a provider publishes by itself is shown, as contained text,
+// to whoever looks, and gates nothing.
+func TestAmbientFindings(t *testing.T) {
+	w := newWorld(t, "", map[string]string{"a.txt": "x\n"})
+	w.enrol("p", []string{"check"}, "publish")
+	c := w.stdio()
+	if a := c.verdict(c.changes(c.baseline(), [3]string{"a.txt", "x\n", "y\n"}), ""); a.text("decision") != "allow" || len(a.findings()) != 0 {
+		t.Errorf("%s", a.raw)
+	}
+	shown := func(s string) bool {
+		return strings.Contains(s, "counted nowhere: 1 findings on 1 files") && strings.Contains(s, `ambient \x1b[31mBAD`)
+	}
+	status := c.good("host/status", obj{})
+	server, _ := status.result["servers"].([]any)[0].(obj)
+	if d, _ := server["detail"].(string); !shown(d) || server["state"] != "ready" {
+		t.Errorf("status: %v", server)
+	}
+	if g := status.result["gates"].(obj)["gate"].(obj); g["available"] != true {
+		t.Errorf("gate: %v", g)
+	}
+	c.exit()
+	if _, out, errs := w.run("", "server", "status", "p"); !shown(out) {
+		t.Errorf("asp server status: %s%s", out, errs)
+	}
+	if code, out, errs := w.run("", "server", "reset", "p"); code != 0 {
+		t.Errorf("%s%s", out, errs)
+	}
+	if _, out, _ := w.run("", "server", "status", "p", "--json"); strings.Contains(out, "ambient") {
+		t.Errorf("after a reset: %s", out)
 	}
 }

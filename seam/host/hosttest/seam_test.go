@@ -1,10 +1,12 @@
 package hosttest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -260,4 +262,32 @@ func TestEnds(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestMachineIsAskedOnce: what the machine can do is tried by starting children; a host
+// remembers it for some minutes and says the same.
+func TestMachineIsAskedOnce(t *testing.T) {
+	w := newWorld(t, "", map[string]string{"a": "a\n"})
+	c := w.stdio()
+	// The page faults of children that were waited for: none without another child.
+	faults := func() string {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+		must(t, err)
+		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+2:]))
+		return f[8] // cminflt
+	}
+	first := c.good("host/status", obj{})
+	had := faults()
+	if had == "0" {
+		t.Errorf("nothing was tried: %s", first.raw)
+	}
+	for range 3 {
+		if a := c.good("host/status", obj{}); !reflect.DeepEqual(a.result["assuranceCapabilities"], first.result["assuranceCapabilities"]) {
+			t.Errorf("%v and then %v", first.result["assuranceCapabilities"], a.result["assuranceCapabilities"])
+		}
+	}
+	if now := faults(); now != had {
+		t.Errorf("page faults of children: %s and then %s", had, now)
+	}
+	c.exit()
 }
