@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -195,6 +196,11 @@ func attackerMain(args []string) int {
 		return whoMain()
 	case "linger":
 		return lingerMain(args[1])
+	case "hang":
+		if len(args[1]) < 100 { // a check; a provider is given all of the bait
+			lingerMain(args[1])
+			time.Sleep(time.Hour)
+		}
 	}
 	b := new(bait)
 	if err := b.decode(args[len(args)-1]); err != nil {
@@ -220,12 +226,15 @@ func attackerMain(args []string) int {
 			}
 		}
 		return 1
-	case "provide", "stay":
+	case "provide", "stay", "hang":
 		b.Provider = true
 		p := attackingProvider(b)
-		if args[0] == "stay" {
-			p.Check.Run = func(context.Context, *provider.Host, *provider.CheckRequest) (*provider.Report, error) {
+		if args[0] != "provide" {
+			p.Check.Run = func(ctx context.Context, _ *provider.Host, _ *provider.CheckRequest) (*provider.Report, error) {
 				lingerMain(b.Token)
+				if args[0] == "hang" {
+					<-ctx.Done()
+				}
 				return &provider.Report{}, nil
 			}
 		}
