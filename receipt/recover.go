@@ -184,6 +184,12 @@ func (s *Store) finish(h *head) (*head, error) {
 		return nil, err
 	}
 	st, err := parse(b)
+	if err != nil || st.Digest != s.settling {
+		// Another process, or a store that was closed, left it without its barrier,
+		// and maybe others before it. What follows names it as its predecessor and
+		// must not outlive it.
+		s.batch.Whole()
+	}
 	if err == nil && st.Digest == h.digest() {
 		s.settleLater(st) // it waits for its barrier
 		return h, nil

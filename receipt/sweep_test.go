@@ -53,6 +53,26 @@ func session(fsys vfs.FS, boot string, from, n int, mode home.SyncMode) (appende
 	return appended, synced, nil
 }
 
+// opened gives f a store of its own, which is closed without a barrier.
+func opened(fsys vfs.FS, f func(s *receipt.Store) error) error {
+	h, err := home.Open(fsys, "/home/u/.local/state/asp")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	st, err := h.Workspace(home.Identity{Root: "/work"})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	s, err := receipt.Open(st, receipt.Options{Boot: "one"})
+	if err != nil {
+		return err
+	}
+	defer s.Batch().Drop()
+	return f(s)
+}
+
 // sound looks at what is on a file system: the chain is whole, the newest of
 // the acknowledged entries is there, and the chain goes on.
 func sound(fsys vfs.FS, boot string, acknowledged []string) error {
@@ -176,6 +196,38 @@ func tail(f *faultfs.FS) []string {
 		}
 	}
 	return out[max(0, len(out)-25):]
+}
+
+// TestBarrierCoversThoseBefore: some stores append without a barrier, each as
+// another process would, then one appends with one that syncs each of its own
+// files. The chain that a power cut leaves is whole.
+func TestBarrierCoversThoseBefore(t *testing.T) {
+	for _, unsynced := range []int{1, 2, 3} {
+		for _, mode := range []home.SyncMode{home.EachFile, home.WholeFS} {
+			mem := memfs.New(memfs.Options{})
+			var synced []string
+			for i := range unsynced + 2 {
+				err := opened(mem, func(s *receipt.Store) error {
+					kept, err := s.Append(ctx, entry(i))
+					if err != nil || i > 0 && i <= unsynced {
+						return err
+					}
+					synced = append(synced, kept.Receipt.ReceiptID)
+					return s.Sync(mode)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, m := range memfs.Modes() {
+				for seed := range uint64(5) {
+					if err := sound(mem.Crash(m, memfs.Seeded(seed)), "two", synced); err != nil {
+						t.Fatalf("%d without a barrier, then %v, cut with %v: %v", unsynced, mode, m, err)
+					}
+				}
+			}
+		}
+	}
 }
 
 func TestFailedSyncIsReportedAndNotRepeated(t *testing.T) {

@@ -29,6 +29,7 @@ type Batch struct {
 	files []vfs.File
 	dirs  []vfs.Dir
 	owned []vfs.Dir // those of dirs that are ours to close
+	whole bool      // what another left unsynced has to be covered too
 	after []func() error
 }
 
@@ -75,6 +76,15 @@ func (b *Batch) own(dir vfs.Dir) {
 	b.owned = append(b.owned, dir)
 }
 
+// Whole makes the next Sync one of the whole file system, whatever its mode: what
+// was written rests on files that somebody else wrote and did not sync, and that
+// this batch has no handle of.
+func (b *Batch) Whole() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.whole = true
+}
+
 // After runs f once the next Sync succeeded: clean-up that is only right when
 // the data is safe. What f writes is not covered by that barrier.
 func (b *Batch) After(f func() error) {
@@ -97,7 +107,10 @@ func (b *Batch) Covered() error {
 func (b *Batch) Sync(mode SyncMode) error {
 	b.mu.Lock()
 	files, dirs, owned, after := b.files, b.dirs, b.owned, b.after
-	b.files, b.dirs, b.owned, b.after = nil, nil, nil, nil
+	if mode == EachFile && b.whole {
+		mode = WholeFS
+	}
+	b.files, b.dirs, b.owned, b.after, b.whole = nil, nil, nil, nil, false
 	b.mu.Unlock()
 	var errs []error
 	switch {
@@ -144,7 +157,7 @@ func (b *Batch) take() []func() error {
 	for _, d := range b.owned {
 		_ = d.Close()
 	}
-	b.files, b.dirs, b.owned, b.after = nil, nil, nil, nil
+	b.files, b.dirs, b.owned, b.after, b.whole = nil, nil, nil, nil, false
 	return after
 }
 
