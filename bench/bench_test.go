@@ -109,3 +109,28 @@ func TestVerdicts(t *testing.T) {
 		t.Error(out.String())
 	}
 }
+
+// TestHostRows has a host measured once on few files: every step of the rows is
+// held against what it has to come to, the verdict from memory too.
+func TestHostRows(t *testing.T) {
+	testRepo(t, 1, 1) // for the environment
+	c := &config{runs: 1, hosts: []int{30}, medium: 30, mem: t.TempDir(), memType: "any", asp: filepath.Join(t.TempDir(), "asp")}
+	c.out = &report{c: c}
+	build := exec.Command("go", "build", "-o", c.asp, "github.com/aspengine/asp/cmd/asp")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := c.hostRows(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var timed int
+	for _, r := range c.out.Rows {
+		if r.Ours > 0 && r.Goal != "" {
+			timed++
+		}
+	}
+	if timed != 5 {
+		t.Errorf("%d rows with a goal, want 5: %+v", timed, c.out.Rows)
+	}
+}

@@ -30,10 +30,11 @@ import (
 type config struct {
 	runs    int // of each contender, at least 7 in a full run
 	sizes   []int
-	big     int // files of the big repository
-	medium  int // files of the middle one
-	small   int // files of the small one
-	keep    int // applies in the growth test
+	big     int   // files of the big repository
+	medium  int   // files of the middle one
+	small   int   // files of the small one
+	hosts   []int // files of the repositories that a host serves
+	keep    int   // applies in the growth test
 	huge    int64
 	only    *regexp.Regexp
 	asp     string // the binary
@@ -48,20 +49,22 @@ func main() {
 	short := flag.Bool("short", false, "small repositories, few runs (the default)")
 	full := flag.Bool("full", false, "the sizes that the goals are stated for")
 	jsonFile := flag.String("json", "", "also write the rows to `FILE`")
-	only := flag.String("run", "", "only rows whose group matches `REGEXP`: apply, stamp, growth, scratch, bytes, start, memory")
+	only := flag.String("run", "", "only rows whose group matches `REGEXP`: apply, stamp, growth, scratch, bytes, start, host, memory")
+	asp := flag.String("asp", "", "measure the binary at `PATH` instead of building one, to profile it for example")
 	runs := flag.Int("n", 0, "runs of each contender (0: 7, or 11 with -full)")
 	flag.Parse()
 	if flag.NArg() > 0 || *short && *full {
 		fmt.Fprintln(os.Stderr, "bench: give -short or -full, and no arguments")
 		os.Exit(2)
 	}
-	c := &config{runs: 7, sizes: []int{1, 10, 100}, big: 5000, medium: 2000, small: 500, keep: 50, huge: 64 << 20, only: regexp.MustCompile("")}
+	c := &config{runs: 7, sizes: []int{1, 10, 100}, big: 5000, medium: 2000, small: 500, hosts: []int{2000}, keep: 50, huge: 64 << 20, only: regexp.MustCompile("")}
 	if *full {
-		*c = config{runs: 11, sizes: []int{1, 10, 100, 1000}, big: 50000, medium: 10000, small: 500, keep: 1000, huge: 1 << 30, only: c.only}
+		*c = config{runs: 11, sizes: []int{1, 10, 100, 1000}, big: 50000, medium: 10000, small: 500, hosts: []int{500, 50000}, keep: 1000, huge: 1 << 30, only: c.only}
 	}
 	if *runs > 0 {
 		c.runs = *runs
 	}
+	c.asp = *asp
 	if *only != "" {
 		re, err := regexp.Compile(*only)
 		if err != nil {
@@ -91,7 +94,7 @@ func (c *config) run(ctx context.Context, jsonFile string) error {
 		run  func(context.Context) error
 	}{
 		{"apply", c.applyRows}, {"stamp", c.stampRows}, {"growth", c.growthRows}, {"scratch", c.scratchRows},
-		{"bytes", c.bytesRows}, {"start", c.startRows}, {"memory", c.memoryRows},
+		{"bytes", c.bytesRows}, {"start", c.startRows}, {"host", c.hostRows}, {"memory", c.memoryRows},
 	} {
 		if !c.only.MatchString(g.name) {
 			continue
@@ -134,7 +137,7 @@ func (c *config) prepare(ctx context.Context) error {
 		return err
 	}
 	c.memType = fsType(c.mem)
-	c.asp, c.empty = filepath.Join(c.mem, "asp"), filepath.Join(c.mem, "empty")
+	c.empty = filepath.Join(c.mem, "empty")
 	build := func(out, dir, pkg string) error {
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0") // as make builds it
@@ -156,6 +159,11 @@ func (c *config) prepare(ctx context.Context) error {
 	if err := build(c.empty, src, "."); err != nil {
 		return err
 	}
+	if c.asp != "" {
+		c.asp, err = filepath.EvalSymlinks(c.asp)
+		return err
+	}
+	c.asp = filepath.Join(c.mem, "asp")
 	return build(c.asp, root, "./cmd/asp")
 }
 
