@@ -6,7 +6,9 @@
 # make crash    the long sweeps of kills and power cuts
 # make powercut cut the power of ext4, xfs and btrfs at random moments under load, POWERCUTS times each; needs root and loop devices
 # make mutants  take every protection out in turn and see that a test notices
-# make bench    measure beside the peer in the same run; BENCH=full for the sizes of docs/performance.md
+# make bench    measure beside other tools in the same run, rows in bin/bench.json too; BENCH=full for the sizes of docs/performance.md
+# make peers    put the tools that bench compares with into bin/peers (npm, Go; half a gigabyte); bench names the absent ones
+# make chart    draw docs/bench.svg from docs/bench.json
 
 SHELL := /bin/bash
 GO ?= go
@@ -20,7 +22,7 @@ POWERCUTS ?= 2000
 TESTDIR ?= $(shell d=$$(mktemp -d /dev/shm/asp-XXXXXX 2>/dev/null) && rmdir $$d && echo /dev/shm || echo $${TMPDIR:-/tmp})
 INDIR = d=$$(mktemp -d $(TESTDIR)/asp-test-XXXXXX) && chmod 755 $$d && trap 'chmod -R u+rwX '$$d' 2>/dev/null; rm -rf '$$d EXIT && export TMPDIR=$$d GOTMPDIR=$$d &&
 
-.PHONY: build run test check lint race bench fuzz crash powercut mutants clean
+.PHONY: build run test check lint race bench fuzz crash powercut mutants peers chart clean
 # Without cgo: nothing here needs libc, and linking it doubles the start-up time.
 build:
 	CGO_ENABLED=0 $(GO) build -o bin/asp ./cmd/asp
@@ -66,7 +68,16 @@ mutants:
 	$(INDIR) $(GO) run ./experiments/mutants
 
 bench:
-	$(INDIR) $(GO) run ./bench -$(BENCH)
+	@mkdir -p bin
+	$(INDIR) $(GO) run ./bench -$(BENCH) -json bin/bench.json
+
+PEERS = bin/peers
+peers:
+	npm install --prefix $(PEERS) --ignore-scripts --no-audit --no-fund @openai/codex@0.171.0 @ast-grep/cli@0.51.1
+	GOBIN=$(CURDIR)/$(PEERS) $(GO) install golang.org/x/tools/gopls@v0.22.0
+
+chart:
+	$(GO) run ./bench -json docs/bench.json -chart docs/bench.svg
 
 clean:
 	rm -rf bin

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"encoding/xml"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,5 +136,52 @@ func TestHostRows(t *testing.T) {
 	}
 	if timed != 5 {
 		t.Errorf("%d rows with a goal, want 5: %+v", timed, c.out.Rows)
+	}
+}
+
+// TestChart holds the chart that is committed against the rows that are: it is
+// what bench draws of them, and is a picture with two bars for each row.
+func TestChart(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "bench.svg")
+	if err := drawChart(out, "../docs/bench.json"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("../docs/bench.svg")
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("docs/bench.svg is not drawn from docs/bench.json (make chart draws it): %v", err)
+	}
+	d := xml.NewDecoder(bytes.NewReader(got))
+	for {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var r report
+	b, err := os.ReadFile("../docs/bench.json")
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bars, rows := bytes.Count(got, []byte("<rect"))-1, len(charted(r.Rows)); rows < 3 || bars != 2*rows {
+		t.Errorf("%d bars for %d rows", bars, rows)
+	}
+}
+
+// TestChartEscapes: what stands in a report is text in the picture.
+func TestChartEscapes(t *testing.T) {
+	got, err := chart(&report{Host: "<h&>", Rows: []row{{Group: "start", What: `<b>"&`, Unit: "ms", Ours: 1, Peer: 1000, PeerIs: "</svg>"}}})
+	if err != nil || bytes.Contains(got, []byte("<b>")) || bytes.Count(got, []byte("</svg>")) != 1 || bytes.Contains(got, []byte("<h&>")) {
+		t.Errorf("%v %s", err, got)
+	}
+	if _, err := chart(&report{}); err == nil {
+		t.Error("a chart of nothing")
 	}
 }

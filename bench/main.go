@@ -4,6 +4,7 @@
 //	go run ./bench -short          some minutes, small repositories
 //	go run ./bench -full           the sizes of docs/performance.md
 //	go run ./bench -full -json F   the rows as JSON too
+//	go run ./bench -json F -chart S   draw F
 //
 // It builds the binary it measures, makes its repositories itself, and needs Go
 // and git. Contenders take turns, so that a busy machine slows all of them; what
@@ -36,8 +37,10 @@ type config struct {
 	hosts   []int // files of the repositories that a host serves
 	keep    int   // applies in the growth test
 	huge    int64
+	form    string // short or full
 	only    *regexp.Regexp
 	asp     string // the binary
+	peers   string // where make peers puts programs
 	empty   string // a Go program that does nothing
 	mem     string // scratch directory, on tmpfs where there is one
 	memType string
@@ -49,7 +52,9 @@ func main() {
 	short := flag.Bool("short", false, "small repositories, few runs (the default)")
 	full := flag.Bool("full", false, "the sizes that the goals are stated for")
 	jsonFile := flag.String("json", "", "also write the rows to `FILE`")
-	only := flag.String("run", "", "only rows whose group matches `REGEXP`: apply, stamp, growth, scratch, bytes, start, host, memory")
+	svg := flag.String("chart", "", "draw the file of -json into the SVG `FILE`, and measure nothing")
+	only := flag.String("run", "", "only rows whose group matches `REGEXP`: apply, stamp, growth, scratch, bytes, start, host, peers, memory")
+	peers := flag.String("peers", "bin/peers", "`DIRECTORY` of programs to compare with, made by make peers")
 	asp := flag.String("asp", "", "measure the binary at `PATH` instead of building one, to profile it for example")
 	runs := flag.Int("n", 0, "runs of each contender (0: 7, or 11 with -full)")
 	flag.Parse()
@@ -57,14 +62,21 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench: give -short or -full, and no arguments")
 		os.Exit(2)
 	}
-	c := &config{runs: 7, sizes: []int{1, 10, 100}, big: 5000, medium: 2000, small: 500, hosts: []int{2000}, keep: 50, huge: 64 << 20, only: regexp.MustCompile("")}
+	if *svg != "" {
+		if err := drawChart(*svg, *jsonFile); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	c := &config{runs: 7, sizes: []int{1, 10, 100}, big: 5000, medium: 2000, small: 500, hosts: []int{2000}, keep: 50, huge: 64 << 20, form: "short", only: regexp.MustCompile("")}
 	if *full {
-		*c = config{runs: 11, sizes: []int{1, 10, 100, 1000}, big: 50000, medium: 10000, small: 500, hosts: []int{500, 50000}, keep: 1000, huge: 1 << 30, only: c.only}
+		*c = config{runs: 11, sizes: []int{1, 10, 100, 1000}, big: 50000, medium: 10000, small: 500, hosts: []int{500, 50000}, keep: 1000, huge: 1 << 30, form: "full", only: c.only}
 	}
 	if *runs > 0 {
 		c.runs = *runs
 	}
-	c.asp = *asp
+	c.asp, c.peers = *asp, *peers
 	if *only != "" {
 		re, err := regexp.Compile(*only)
 		if err != nil {
@@ -94,7 +106,7 @@ func (c *config) run(ctx context.Context, jsonFile string) error {
 		run  func(context.Context) error
 	}{
 		{"apply", c.applyRows}, {"stamp", c.stampRows}, {"growth", c.growthRows}, {"scratch", c.scratchRows},
-		{"bytes", c.bytesRows}, {"start", c.startRows}, {"host", c.hostRows}, {"memory", c.memoryRows},
+		{"bytes", c.bytesRows}, {"start", c.startRows}, {"host", c.hostRows}, {"peers", c.peerRows}, {"memory", c.memoryRows},
 	} {
 		if !c.only.MatchString(g.name) {
 			continue

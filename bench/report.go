@@ -34,11 +34,15 @@ type report struct {
 	Rows  []row    `json:"rows"`
 	Notes []string `json:"notes"`
 	Host  string   `json:"host"`
+	Form  string   `json:"form"` // short or full
+
+	LoadBefore string `json:"loadBefore"`
+	LoadAfter  string `json:"loadAfter"`
 }
 
 func newReport(c *config) *report {
 	git, _ := exec.Command("git", "--version").Output()
-	return &report{c: c, Host: fmt.Sprintf("%s/%s, %d CPUs, %s, %s, %s, scratch on %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), strings.TrimSpace(string(git)), kernel(), c.memType)}
+	return &report{c: c, Form: c.form, LoadBefore: load(), Host: fmt.Sprintf("%s/%s, %d CPUs, %s, %s, %s, scratch on %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), strings.TrimSpace(string(git)), kernel(), c.memType)}
 }
 
 func (r *report) header(w io.Writer) {
@@ -129,6 +133,7 @@ func (r *report) table(w io.Writer) {
 }
 
 func (r *report) writeJSON(name string) error {
+	r.LoadAfter = load()
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err

@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,12 +53,28 @@ func newRepo(dir string, n int) (*repo, error) {
 	if err := failed.Load(); err != nil {
 		return nil, *err
 	}
-	for _, args := range [][]string{{"init", "-q"}, {"config", "gc.auto", "0"}, {"config", "maintenance.auto", "false"}, {"add", "-A"}, {"commit", "-q", "-m", "all"}} {
-		if err := r.git(args...); err != nil {
+	return r, r.begin()
+}
+
+// newRepoOf is newRepo with files that are named here.
+func newRepoOf(dir string, files map[string]string) (*repo, error) {
+	r := &repo{dir: filepath.Join(dir, "tree"), home: filepath.Join(dir, "home"), files: slices.Sorted(maps.Keys(files))}
+	for name, text := range files {
+		if err := writeFile(filepath.Join(r.dir, name), []byte(text)); err != nil {
 			return nil, err
 		}
 	}
-	return r, r.settle()
+	return r, r.begin()
+}
+
+// begin makes a repository of what is there.
+func (r *repo) begin() error {
+	for _, args := range [][]string{{"init", "-q"}, {"config", "gc.auto", "0"}, {"config", "maintenance.auto", "false"}, {"add", "-A"}, {"commit", "-q", "-m", "all"}} {
+		if err := r.git(args...); err != nil {
+			return err
+		}
+	}
+	return r.settle()
 }
 
 // settle lets the index age beyond the tick in which stat data prove nothing.
@@ -81,16 +99,27 @@ type change struct {
 // change makes a patch that replaces one line in n files spread over the tree
 // and leaves the tree as it was.
 func (r *repo) change(n int) (*change, error) {
-	c := &change{patch: filepath.Join(filepath.Dir(r.dir), fmt.Sprintf("change-%d.patch", n))}
+	var paths []string
 	for k := range n {
-		p := r.files[k*len(r.files)/n]
+		paths = append(paths, r.files[k*len(r.files)/n])
+	}
+	return r.changeOf(fmt.Sprint("change-", n), paths, func(k int, b []byte) []byte {
+		lines := strings.SplitAfter(string(b), "\n")
+		lines[len(lines)/2] = fmt.Sprintf("\tchanged%d := true\n", k)
+		return []byte(strings.Join(lines, ""))
+	})
+}
+
+// changeOf makes a patch of what edit does to the paths, and leaves the tree as it
+// was.
+func (r *repo) changeOf(name string, paths []string, edit func(k int, b []byte) []byte) (*change, error) {
+	c := &change{patch: filepath.Join(filepath.Dir(r.dir), name+".patch"), paths: paths}
+	for k, p := range paths {
 		b, err := os.ReadFile(filepath.Join(r.dir, p))
 		if err != nil {
 			return nil, err
 		}
-		lines := strings.SplitAfter(string(b), "\n")
-		lines[len(lines)/2] = fmt.Sprintf("\tchanged%d := true\n", k)
-		c.paths, c.before, c.after = append(c.paths, p), append(c.before, b), append(c.after, []byte(strings.Join(lines, "")))
+		c.before, c.after = append(c.before, b), append(c.after, edit(k, b))
 	}
 	if err := c.write(r, c.after); err != nil {
 		return nil, err

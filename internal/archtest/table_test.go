@@ -80,6 +80,7 @@ var rooms = []room{
 	{"seam/host/hosttest", nil, "tests the binary alone"},
 	{"fixtures/demo", nil, "uses the binary alone"},
 	{"fixtures/demo/run", []string{"fixtures/demo"}, "shows the example"},
+	{"fixtures/seeded", []string{"seam/conformance"}, "the seeded provider as a program of its own"},
 	{"casetest", nil, "tests the binary alone"},
 	{"bench", []string{"apply", "apply/commit", "editplan", "internal/home", "internal/refusal", "internal/vfs", "receipt", "sandbox",
 		"seam/wire", "snapshot", "snapshot/gitbase", "worktree"}, "measures rooms from inside"},

@@ -16,8 +16,9 @@ import (
 	"github.com/aspengine/asp/seam/wire"
 )
 
-// binary is the built command. It is set once, before any test runs.
-var binary string
+// binary is the built command, and seededBinary the seeded provider by itself. They
+// are set once, before any test runs.
+var binary, seededBinary string
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == proxyWord {
@@ -27,9 +28,6 @@ func TestMain(m *testing.M) {
 }
 
 func mainTest(m *testing.M) int {
-	if binary = os.Getenv("ASP_BINARY"); binary != "" {
-		return m.Run() // a binary that was built elsewhere
-	}
 	dir, err := os.MkdirTemp("", "conformance-bin-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -40,14 +38,23 @@ func mainTest(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	binary = filepath.Join(dir, "asp")
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/aspengine/asp/cmd/asp")
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if err := cmd.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build the command:", err)
+	build := func(pkg string) (name string, err error) {
+		name = filepath.Join(dir, filepath.Base(pkg))
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", name, "github.com/aspengine/asp/"+pkg)
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		return name, cmd.Run()
+	}
+	if binary = os.Getenv("ASP_BINARY"); binary == "" { // else it was built elsewhere
+		binary, err = build("cmd/asp")
+	}
+	if err == nil {
+		seededBinary, err = build("fixtures/seeded")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build the commands:", err)
 		return 1
 	}
 	return m.Run()
@@ -70,8 +77,8 @@ func newTrial(t testing.TB, id string) *trial {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r := &runner{o: Options{Host: []string{binary}, Self: []string{binary}}, self: []string{binary}, dir: dir, token: filepath.Base(dir)}
-	if r.selfSum, err = fileSum(binary); err != nil {
+	r := &runner{o: Options{Host: []string{binary}, Self: []string{seededBinary}}, self: []string{seededBinary}, dir: dir, token: filepath.Base(dir)}
+	if r.selfSum, err = fileSum(seededBinary); err != nil {
 		t.Fatal(err)
 	}
 	tr := r.trial(requirement{id: id})
