@@ -144,9 +144,11 @@ func tryCalls(is func(string, error, ...unix.Errno)) {
 		{"clone with a user namespace", unix.SYS_CLONE, [4]uintptr{unix.CLONE_NEWUSER | unix.CLONE_FS | unix.CLONE_THREAD}, unix.EPERM},
 		{"clone3", unix.SYS_CLONE3, [4]uintptr{0, 0}, unix.ENOSYS},
 		{"io_uring_setup", unix.SYS_IO_URING_SETUP, [4]uintptr{0, 0}, unix.ENOSYS},
+		{"io_setup", unix.SYS_IO_SETUP, [4]uintptr{1, 0}, unix.ENOSYS},
 		{"keyctl", unix.SYS_KEYCTL, [4]uintptr{^uintptr(0)}, unix.EPERM},
 		{"userfaultfd", unix.SYS_USERFAULTFD, [4]uintptr{1 << 30}, unix.EPERM},
 		{"fsopen", unix.SYS_FSOPEN, [4]uintptr{0, 1 << 30}, unix.EPERM},
+		{"open_tree_attr", unix.SYS_OPEN_TREE_ATTR, [4]uintptr{^uintptr(0), 0, 1 << 30}, unix.EPERM},
 		{"name_to_handle_at", unix.SYS_NAME_TO_HANDLE_AT, [4]uintptr{^uintptr(0)}, unix.EPERM},
 		{"ioctl TIOCSTI", unix.SYS_IOCTL, [4]uintptr{^uintptr(0), tiocsti}, unix.EPERM},
 	} {

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"encoding/binary"
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -34,6 +35,8 @@ func filter(t *testing.T, p []unix.SockFilter, arch uint32, nr uintptr, args ...
 			acc = binary.LittleEndian.Uint32(data[in.K:])
 		case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
 			jump(acc == in.K)
+		case unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K:
+			jump(acc > in.K)
 		case unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K:
 			jump(acc&in.K != 0)
 		case unix.BPF_RET | unix.BPF_K:
@@ -90,12 +93,33 @@ func TestSystemCallTable(t *testing.T) {
 		{"ioctl TIOCSTI", unix.SYS_IOCTL, []uint64{0, tiocsti}, unix.EPERM},
 		{"ioctl TIOCSTI with high bits", unix.SYS_IOCTL, []uint64{0, tiocsti | high}, unix.EPERM},
 		{"ioctl TIOCLINUX", unix.SYS_IOCTL, []uint64{0, tioclinux}, unix.EPERM},
+		{"ioctl TIOCSETD", unix.SYS_IOCTL, []uint64{0, tiocsetd}, unix.EPERM},
+		{"personality 0", unix.SYS_PERSONALITY, []uint64{0}, 0}, {"asking for the personality", unix.SYS_PERSONALITY, []uint64{0xffffffff}, 0},
+		{"without randomized addresses", unix.SYS_PERSONALITY, []uint64{noRandomize}, 0}, {"32 bits", unix.SYS_PERSONALITY, []uint64{perLinux32}, 0},
+		{"mapping at address zero", unix.SYS_PERSONALITY, []uint64{0x100000}, unix.EPERM}, {"reading means executing", unix.SYS_PERSONALITY, []uint64{0x400000}, unix.EPERM},
+		{"unix socket pair", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX}, 0}, {"pair of another family", unix.SYS_SOCKETPAIR, []uint64{unix.AF_TIPC}, unix.EAFNOSUPPORT},
+		{"the newest that is known", newest, nil, 0}, {"one that is not known", newest + 1, nil, unix.ENOSYS}, {"number -1", ^uintptr(0), nil, unix.ENOSYS},
 		{"unix socket", unix.SYS_SOCKET, []uint64{unix.AF_UNIX}, 0}, {"inet socket", unix.SYS_SOCKET, []uint64{unix.AF_INET}, 0},
 		{"inet6 socket", unix.SYS_SOCKET, []uint64{unix.AF_INET6}, 0}, {"netlink socket", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK}, 0},
 		{"vsock", unix.SYS_SOCKET, []uint64{unix.AF_VSOCK}, unix.EAFNOSUPPORT}, {"alg socket", unix.SYS_SOCKET, []uint64{unix.AF_ALG}, unix.EAFNOSUPPORT},
 		{"packet socket", unix.SYS_SOCKET, []uint64{unix.AF_PACKET}, unix.EAFNOSUPPORT}, {"socket of no family", unix.SYS_SOCKET, []uint64{0}, unix.EAFNOSUPPORT},
 	} {
 		is(c.name, filter(t, p, auditArch, c.nr, c.args...), c.want)
+	}
+	// What must be refused by name, so that no row gets lost.
+	for nr, want := range map[uintptr]unix.Errno{
+		unix.SYS_IO_URING_SETUP: unix.ENOSYS, unix.SYS_IO_URING_ENTER: unix.ENOSYS, unix.SYS_IO_URING_REGISTER: unix.ENOSYS, unix.SYS_IO_PGETEVENTS: unix.ENOSYS,
+		unix.SYS_IO_SETUP: unix.ENOSYS, unix.SYS_CLONE3: unix.ENOSYS, unix.SYS_USERFAULTFD: unix.EPERM, unix.SYS_BPF: unix.EPERM, unix.SYS_PERF_EVENT_OPEN: unix.EPERM,
+		unix.SYS_KEYCTL: unix.EPERM, unix.SYS_ADD_KEY: unix.EPERM, unix.SYS_REQUEST_KEY: unix.EPERM, unix.SYS_PTRACE: unix.EPERM,
+		unix.SYS_PROCESS_VM_READV: unix.EPERM, unix.SYS_PROCESS_VM_WRITEV: unix.EPERM, unix.SYS_PIDFD_GETFD: unix.EPERM, unix.SYS_KEXEC_LOAD: unix.EPERM, unix.SYS_KEXEC_FILE_LOAD: unix.EPERM,
+		unix.SYS_INIT_MODULE: unix.EPERM, unix.SYS_FINIT_MODULE: unix.EPERM, unix.SYS_DELETE_MODULE: unix.EPERM, unix.SYS_MOUNT: unix.EPERM, unix.SYS_UMOUNT2: unix.EPERM,
+		unix.SYS_OPEN_TREE: unix.EPERM, unix.SYS_OPEN_TREE_ATTR: unix.EPERM, unix.SYS_MOVE_MOUNT: unix.EPERM, unix.SYS_FSOPEN: unix.EPERM, unix.SYS_FSCONFIG: unix.EPERM,
+		unix.SYS_FSMOUNT: unix.EPERM, unix.SYS_FSPICK: unix.EPERM, unix.SYS_MOUNT_SETATTR: unix.EPERM, unix.SYS_STATMOUNT: unix.ENOSYS, unix.SYS_LISTMOUNT: unix.ENOSYS,
+		unix.SYS_PIVOT_ROOT: unix.EPERM, unix.SYS_CHROOT: unix.EPERM, unix.SYS_UNSHARE: unix.EPERM, unix.SYS_SETNS: unix.EPERM, unix.SYS_OPEN_BY_HANDLE_AT: unix.EPERM,
+		unix.SYS_NAME_TO_HANDLE_AT: unix.EPERM, unix.SYS_SWAPON: unix.EPERM, unix.SYS_SWAPOFF: unix.EPERM, unix.SYS_ACCT: unix.EPERM, unix.SYS_QUOTACTL: unix.EPERM,
+		unix.SYS_QUOTACTL_FD: unix.EPERM, unix.SYS_REBOOT: unix.EPERM, unix.SYS_SYSLOG: unix.EPERM, unix.SYS_CLOCK_SETTIME: unix.EPERM, unix.SYS_FANOTIFY_INIT: unix.EPERM,
+	} {
+		is(fmt.Sprintf("call %d", nr), filter(t, p, auditArch, nr), want)
 	}
 	is("another architecture", filter(t, p, 0x40000003, unix.SYS_READ), unix.ENOSYS)
 	if runtime.GOARCH == "amd64" {
