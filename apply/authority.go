@@ -37,6 +37,7 @@ type editor struct {
 	who         checks.Participant
 	established checks.Isolation
 	evidence    string
+	probed      []string
 	authority   wire.AuthorityEvidence
 	from        *origin // nil: submitted under its name, not asked for
 }
@@ -92,7 +93,7 @@ func (t *tx) findEditor(ctx context.Context) (*editor, error) {
 		return nil, err
 	}
 	if o != nil {
-		return &editor{who: o.participant(t.e.modeNow(ctx, o.Provider.ID)), established: isolationOf(o.Isolation), evidence: o.Evidence, from: o}, nil
+		return &editor{who: o.participant(t.e.modeNow(ctx, o.Provider.ID)), established: isolationOf(o.Isolation), evidence: o.Evidence, probed: o.Probed, from: o}, nil
 	}
 	id := t.plan.Provider
 	if t.r.Origin != Proposed || t.e.modeNow(ctx, id) == "" {
@@ -107,7 +108,7 @@ func (t *tx) findEditor(ctx context.Context) (*editor, error) {
 	if !s.Used && s.Problem == "" && s.Quarantine == nil {
 		s = t.e.o.Providers.Warm(ctx, id)
 	}
-	return &editor{who: s.Participant, established: isolationOf(s.Isolation), evidence: s.Evidence}, nil
+	return &editor{who: s.Participant, established: isolationOf(s.Isolation), evidence: s.Evidence, probed: s.Probed}, nil
 }
 
 // movedCode tells the reasons that a plan made again would not have.

@@ -81,7 +81,7 @@ func (e *Engine) propose(ctx context.Context, s *snapshot.Stamp, q proposeSpec) 
 		return bad(wire.DegradeMalformed, "its plan cannot be applied: %s", items.First())
 	}
 	out.plan, out.origin = plan, &origin{
-		Provider: originProviderOf(p.Participant), Isolation: modeOr(p.Isolation), Evidence: valid(p.Evidence), Operation: q.operation, Args: q.args,
+		Provider: originProviderOf(p.Participant), Isolation: modeOr(p.Isolation), Evidence: valid(p.Evidence), Probed: p.Probed, Operation: q.operation, Args: q.args,
 		Scope: q.scope, Profile: q.profile, CallSite: q.callSite, PlanDigest: canon.DigestText(p.Plan),
 		Replaces: q.replaces,
 	}

@@ -338,7 +338,7 @@ func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, e
 	if note != "" {
 		out.Notes = append(out.Notes, note)
 	}
-	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Notes: validAll(out.Notes), Judged: judged, Decision: d.Decision, Request: v.asked()})
+	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Probes: probeRecords(j.report.Results), Notes: validAll(out.Notes), Judged: judged, Decision: d.Decision, Request: v.asked()})
 	if err != nil {
 		return nil, err
 	}
@@ -354,6 +354,7 @@ func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, e
 // evaluationRecord is what stands beside the receipt of an evaluation.
 type evaluationRecord struct {
 	Checks   []CheckRecord `json:"checks,omitempty"`
+	Probes   []ProbeRecord `json:"probes,omitempty"`
 	Notes    []string      `json:"notes,omitempty"`
 	Judged   *JudgedRecord `json:"judged,omitempty"`
 	Decision wire.Decision `json:"decision"`

@@ -1,11 +1,14 @@
 package apply
 
 import (
+	"slices"
+
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/sandbox"
 )
 
 // Evidence is what stands beside a receipt: what was established and how, and
@@ -17,6 +20,7 @@ type Evidence struct {
 	Paths       []PathRecord    `json:"paths,omitempty"`
 	Packed      bool            `json:"packed,omitempty"` // the pre-images are kept in the pack of the transaction
 	Checks      []CheckRecord   `json:"checks,omitempty"`
+	Probes      []ProbeRecord   `json:"probes,omitempty"`
 	Refusals    []RefusalRecord `json:"refusals,omitempty"`
 	Notes       []string        `json:"notes,omitempty"`
 	Ref         string          `json:"ref,omitempty"`
@@ -77,6 +81,29 @@ type CheckRecord struct {
 	Detail    string   `json:"detail,omitempty"`
 }
 
+// ProbeRecord is what a launch tried from inside before it ran anything, one line an
+// attempt. Several checks may share one. Digest is that of the canonical form of
+// Attempts, and stands in assurance.detail.
+type ProbeRecord struct {
+	Digest   string   `json:"digest"`
+	Attempts []string `json:"attempts"`
+}
+
+// probeRecords are the different records of those who took part.
+func probeRecords(results []checks.Result, more ...[]string) []ProbeRecord {
+	for _, r := range results {
+		more = append(more, r.Probed)
+	}
+	var out []ProbeRecord
+	for _, p := range more {
+		d := sandbox.RecordDigest(p)
+		if len(p) > 0 && !slices.ContainsFunc(out, func(r ProbeRecord) bool { return r.Digest == d }) {
+			out = append(out, ProbeRecord{d, p})
+		}
+	}
+	return out
+}
+
 // RefusalRecord is one reason.
 type RefusalRecord struct {
 	Code   string `json:"code"`
@@ -101,6 +128,11 @@ func (t *tx) evidence(out receipt.Outcome) (canon.Value, error) {
 		}
 	}
 	ev.Checks = checkRecords(t.report.Results)
+	var plan []string
+	if t.editor != nil {
+		plan = t.editor.probed
+	}
+	ev.Probes = probeRecords(t.report.Results, plan)
 	if t.judged != nil {
 		// Where the paths are recorded, they are the changeset.
 		j := *t.judged

@@ -8,6 +8,7 @@ import (
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/seam/wire"
 )
@@ -41,6 +42,30 @@ func TestSB01_IsolatedIsAskedFor(t *testing.T) {
 	a, err = b.apply(apply.Request{Load: plan("p2", bothFiles), Checks: []string{"look"}, RequireAssurance: checks.Isolated})
 	if err != nil || !a.Result.Applied || a.Result.Assurance.Mode != wire.Isolated || !strings.Contains(a.Result.Assurance.Detail, "attempts from inside") {
 		t.Errorf("asked for: %v %s %+v", err, codes(a), a.Result.Assurance)
+	}
+	// What was tried stands beside the receipt, under the digest that the assurance names.
+	st, err := b.open().Receipts().Get(a.Result.Receipt.ReceiptID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	probes, _ := st.Evidence.Get("probes")
+	records := 0
+	for _, p := range probes.Elements() {
+		records++
+		digest, _ := p.Get("digest")
+		tried, _ := p.Get("attempts")
+		lines := 0
+		for _, x := range tried.Elements() {
+			if lines++; !strings.HasPrefix(x.Str(), "held: ") {
+				t.Error(x.Str())
+			}
+		}
+		if !strings.Contains(a.Result.Assurance.Detail, digest.Str()) || canon.DigestText(tried) != digest.Str() || lines < 30 {
+			t.Errorf("record %s of %d attempts; detail %s", digest.Str(), lines, a.Result.Assurance.Detail)
+		}
+	}
+	if records != 1 {
+		t.Errorf("%d records of probes", records)
 	}
 	c := newBed(t, strings.Replace(config, "%", `,"sandbox":{"require":"isolated"}`, 1), twoFiles)
 	a, err = c.apply(apply.Request{Load: plan("p1", bothFiles), Checks: []string{"look"}})

@@ -25,6 +25,7 @@ type origin struct {
 	Provider   originProvider `json:"provider"`
 	Isolation  wire.Mode      `json:"isolation"`
 	Evidence   string         `json:"evidence,omitempty"`
+	Probed     []string       `json:"probed,omitempty"`
 	Operation  string         `json:"operation"`
 	Args       wire.Data      `json:"args,omitempty"`
 	Scope      []string       `json:"scope,omitempty"`

@@ -209,6 +209,7 @@ func (j *judgement) askStanding(ctx context.Context, id string, f wire.Family) c
 func standingResult(s provider.Standing, f wire.Family) checks.Result {
 	who := s.Participant
 	r := checks.Result{Name: checks.ProviderPrefix + s.ID, Isolation: isolationOf(s.Isolation), Evidence: s.Evidence, DirectWrite: who.DirectWrite}
+	r.Probed = s.Probed
 	r.Provider, r.Family, r.State, r.Detail = &who, f, s.State, s.Failure
 	switch {
 	case s.Problem != "":

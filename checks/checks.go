@@ -98,6 +98,7 @@ type Result struct {
 	Elapsed   time.Duration
 	Isolation Isolation
 	Evidence  string   // one sentence: what was enforced and proven
+	Probed    []string // the record of the probe behind Isolation, whose digest stands in Evidence
 	Env       []string // ignored (environment) paths visible to the check, for the receipt
 	Detail    string   // why not Passed, for people
 	// Unsupported: it was not started because this machine cannot give the level

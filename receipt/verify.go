@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
 )
 
@@ -126,10 +127,30 @@ func (s *Store) readLinks(ctx context.Context, r *Report) ([]*link, error) {
 			// over the limit, one that cannot be read: all are findings.
 			r.add("%s was changed: %.300s", id, err.Error())
 		default:
+			for _, p := range st.probes() {
+				r.add("%s: %s", id, p)
+			}
 			out = append(out, &link{id: id, digest: st.Digest, previous: st.Previous})
 		}
 	}
 	return out, nil
+}
+
+// probes recomputes the digests of the records of probes beside a receipt and says what
+// is wrong: the detail of the assurance rests on these records, and names them.
+func (s *Stored) probes() (problems []string) {
+	list, _ := s.Evidence.Get("probes")
+	for _, p := range list.Elements() {
+		said, _ := p.Get("digest")
+		attempts, _ := p.Get("attempts")
+		switch d := canon.DigestText(attempts); {
+		case d != said.Str():
+			problems = append(problems, fmt.Sprintf("the record of a probe has the digest %s and not %.100q", d, said.Str()))
+		case !strings.Contains(s.Receipt.Assurance.Detail, d):
+			problems = append(problems, fmt.Sprintf("the record of a probe %s is not the one that the assurance rests on", d))
+		}
+	}
+	return problems
 }
 
 // checkHeads reports damage to the heads themselves.

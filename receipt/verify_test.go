@@ -179,3 +179,27 @@ func FuzzVerifyNeverAcceptsAChange(f *testing.F) {
 		}
 	})
 }
+
+// The record of a probe has to be the one that the assurance names, byte by byte.
+func TestVerifyRecomputesProbes(t *testing.T) {
+	attempts := canon.ArrayOf(canon.StringOf(`held: "read /root": "ENOENT"`), canon.StringOf(`held: "unshare": "EPERM"`))
+	good := canon.DigestText(attempts)
+	for _, c := range []struct{ name, digest, detail, want string }{
+		{"as it should be", good, "check x: record of the probe " + good, ""},
+		{"another digest beside it", "sha256:00", "record of the probe sha256:00", "and not \"sha256:00\""},
+		{"not named by the assurance", good, "record of the probe sha256:00", "is not the one that the assurance rests on"},
+	} {
+		s := newPlace(t).store(receipt.Options{})
+		e := entry(1)
+		e.Receipt.Assurance.Detail = c.detail
+		e.Evidence = canon.ObjectOf(canon.Member{Key: "probes", Value: canon.ArrayOf(canon.ObjectOf(
+			canon.Member{Key: "attempts", Value: attempts}, canon.Member{Key: "digest", Value: canon.StringOf(c.digest)}))})
+		if _, err := s.Append(ctx, e); err != nil {
+			t.Fatal(err)
+		}
+		r := verified(t, s)
+		if said := strings.Join(r.Problems, "; "); r.OK != (c.want == "") || !strings.Contains(said, c.want) {
+			t.Errorf("%s: %q", c.name, said)
+		}
+	}
+}

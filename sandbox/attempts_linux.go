@@ -331,7 +331,7 @@ const attemptsMade = 30
 // isolated raises a proven MediatedWrite to Isolated where everything that was tried
 // failed, or says why not.
 func (b *Boundary) isolated(s *Spec, r report, l *lures) {
-	b.Attempts = r.Attempts
+	b.Attempts = append(b.Attempts, r.Attempts...)
 	var broken []string
 	for _, a := range r.Attempts {
 		if !a.Held {

@@ -185,6 +185,9 @@ func verdict(s *Spec, r report, marker string, namespaces bool) Boundary {
 	landed, denied := 0, 0
 	for _, t := range s.Protect {
 		a, asked := answers[t.Path]
+		say := func(held bool, answer string) {
+			b.Attempts = append(b.Attempts, Attempt{"write at " + t.Path, held, answer})
+		}
 		live, err := os.Lstat(filepath.Join(t.Path, marker))
 		tmp, err2 := os.Lstat(filepath.Join(t.Path, marker+".new"))
 		switch {
@@ -193,22 +196,31 @@ func verdict(s *Spec, r report, marker string, namespaces bool) Boundary {
 			_ = os.Remove(filepath.Join(t.Path, marker))
 			_ = os.Remove(filepath.Join(t.Path, marker+".new"))
 			b.DirectWrite = true
+			say(false, "reached it")
 		case a.Access:
 			b.DirectWrite = true
+			say(false, "not tried: nothing is in the way")
 		case !errors.Is(err, os.ErrNotExist) || !errors.Is(err2, os.ErrNotExist):
 			doubts = append(doubts, fmt.Sprintf("%.200q could not be looked at", t.Path))
+			say(false, "could not be looked at")
 		case !asked:
 			doubts = append(doubts, fmt.Sprintf("%.200q was not tried", t.Path))
+			say(false, "not tried")
 		case !namespaces:
 			doubts = append(doubts, fmt.Sprintf("%.200q was only judged by its permissions", t.Path))
+			say(false, "not tried: no permission")
 		case t.Lands == "" && a.Missing, t.Lands == "" && !a.Created && unix.Errno(a.Errno) == unix.EROFS:
 			denied++
+			say(true, unix.ErrnoName(unix.Errno(a.Errno)))
 		case t.Lands == "" && a.Created && a.Mount == "declared":
 			landed++ // in a private mount that happens to have the name; the live one was looked at above
+			say(true, "landed in scratch")
 		case t.Lands != "" && a.Created && holds(filepath.Join(t.Lands, marker), marker):
 			landed++
+			say(true, "landed in scratch")
 		default:
 			doubts = append(doubts, fmt.Sprintf("%.200q: errno %d", t.Path, a.Errno))
+			say(false, unix.ErrnoName(unix.Errno(a.Errno)))
 		}
 	}
 	if len(r.Writable) > 0 {

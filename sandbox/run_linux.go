@@ -191,6 +191,9 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string) 
 	if unbound != "" {
 		p.boundary.Evidence += "; not bounded as a whole: " + unbound
 	}
+	if len(p.boundary.Attempts) > 0 {
+		p.boundary.Evidence += "; record of the probe " + RecordDigest(p.boundary.Record())
+	}
 	if p.boundary.Level < p.spec.Require {
 		_ = p.half.send(&goAhead{Run: false})
 		return &UnsupportedError{p.spec.Require, p.boundary.Evidence, nil}

@@ -35,6 +35,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/aspengine/asp/internal/canon"
 )
 
 // Level is how well the protected directories were kept from the command.
@@ -203,8 +205,38 @@ type Boundary struct {
 	// Bounded names what a control group bounds for the run as a whole: memory, pids,
 	// cpu. What was asked for and is not in here is bounded per process or not at all.
 	Bounded []string
-	// Attempts are what an isolated launch tried from inside before the command.
+	// Attempts are what was tried from inside before the command: at every protected
+	// directory, and in an isolated launch against the rest of the machine.
 	Attempts []Attempt
+}
+
+// Record is the list of the attempts, one line each, in the order in which they were
+// made. Its digest (RecordDigest) stands in Evidence.
+func (b Boundary) Record() []string {
+	var out []string
+	for i, a := range b.Attempts {
+		if i == maxRecord {
+			return append(out, fmt.Sprintf("and %d more", len(b.Attempts)-i))
+		}
+		word := "held"
+		if !a.Held {
+			word = "open"
+		}
+		out = append(out, fmt.Sprintf("%s: %+.200q: %+.100q", word, a.Name, a.Answer))
+	}
+	return out
+}
+
+// maxRecord bounds a record, in lines of at most some hundred bytes.
+const maxRecord = 500
+
+// RecordDigest is the digest of the canonical form of a record, as text.
+func RecordDigest(record []string) string {
+	var lines []canon.Value
+	for _, l := range record {
+		lines = append(lines, canon.StringOf(l))
+	}
+	return canon.DigestText(canon.ArrayOf(lines...))
 }
 
 // Attempt is one thing that was tried from inside, with the credentials and under the

@@ -134,6 +134,7 @@ func (c *Check) sandbox(cand *worktree.Candidate) (sandbox.Spec, error) {
 func (c *Check) fill(res *checks.Result, out sandbox.Result) {
 	res.ExitCode, res.Output, res.Truncated = out.ExitCode, out.Stdout, out.Truncated
 	res.Evidence, res.DirectWrite = out.Boundary.Evidence, out.Boundary.DirectWrite
+	res.Probed = out.Boundary.Record()
 	res.Isolation = isolation(out.Boundary.Level)
 	switch {
 	case out.Cancelled:

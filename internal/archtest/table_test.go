@@ -25,7 +25,7 @@ var rooms = []room{
 	{"seam/schema", []string{"internal/canon", "seam/wire"}, "describes the types of the messages"},
 	{"seam/manifest", []string{"internal/canon", "internal/home", "internal/vfs", "seam/wire"}, "manifests in the state directory, and the files that they name"},
 	{"seam/rpc", []string{"internal/canon", "seam/wire"}, "a connection: lines, envelopes and pairing; the errors in them are messages"},
-	{"sandbox", []string{"sandbox/cgroup"}, "starts children; knows nothing of plans or trees"},
+	{"sandbox", []string{"internal/canon", "sandbox/cgroup"}, "starts children; knows nothing of plans or trees"},
 	{"sandbox/cgroup", nil, "control groups, below the caller's own"},
 	{"sandbox/sandboxtest", []string{"internal/need", "sandbox"}, "helps tests to be a sandbox's child"},
 

@@ -70,6 +70,7 @@ func (p *Pool) Propose(ctx context.Context, id string, q ProposeRequest) (Propos
 		return Proposal{}, t.failure(f)
 	}
 	out.Participant, out.Isolation, out.Evidence = t.participant(), t.s.mode(), t.s.proc.boundary.Evidence
+	out.Probed = t.s.proc.boundary.Record()
 	out.Participant.ConfigDigest = cut(out.Decoded.Provider.ConfigDigest, maxName)
 	out.Participant.CapabilityVersion = cut(out.Decoded.Provider.CapabilityVersion, maxName)
 	return out, nil

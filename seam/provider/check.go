@@ -73,6 +73,7 @@ func (c *check) Run(ctx context.Context, _ *worktree.Candidate) (checks.Result, 
 	res.DirectWrite = part.DirectWrite
 	if t.s != nil {
 		res.Isolation, res.Evidence = isolation(t.s.mode()), t.s.proc.boundary.Evidence
+		res.Probed = t.s.proc.boundary.Record()
 	}
 	if f != nil {
 		res.Status, res.Reason, res.State, res.FailClass, res.Detail = f.status(), f.reason, f.state, f.class, f.detail

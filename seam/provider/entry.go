@@ -27,6 +27,7 @@ type entry struct {
 	last     *session // of the last launch, over or not
 	mode     wire.Mode
 	evidence string
+	probed   []string
 	declared declared
 	protocol string
 	failure  string
@@ -47,6 +48,7 @@ func (e *entry) launched(s *session) {
 	e.used, e.last, e.state, e.protocol = true, s, wire.Launched, s.protocol
 	e.mode, e.evidence, e.declared = s.mode(), s.proc.boundary.Evidence, declared{}
 	e.places, e.published = places{}, true
+	e.probed = s.proc.boundary.Record()
 }
 
 // moved is a step of the life of s.

@@ -511,7 +511,7 @@ func (e *entry) describe(out *Standing, m manifest.Manifest, mode wire.Mode) {
 	defer e.mu.Unlock()
 	out.Used, out.State, out.Failure = e.used, e.state, e.failure
 	out.Isolation, out.Evidence, out.Protocol = e.mode, e.evidence, e.protocol
-	out.Capabilities = e.declared.capabilities
+	out.Capabilities, out.Probed = e.declared.capabilities, e.probed
 	if e.used {
 		out.Ambient = e.places.ambient()
 	}

@@ -152,6 +152,7 @@ type Proposal struct {
 	Participant checks.Participant
 	Isolation   wire.Mode
 	Evidence    string
+	Probed      []string // see checks.Result
 }
 
 // QueryRequest asks an inspect verb.
@@ -206,6 +207,7 @@ type Standing struct {
 	Isolation wire.Mode
 	Evidence  string
 	Outdated  bool
+	Probed    []string // see checks.Result
 	// What the handshake declared; zero before one.
 	Capabilities wire.Capabilities
 	Protocol     string
