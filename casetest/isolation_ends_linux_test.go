@@ -85,6 +85,11 @@ func (a *arena) violentEnd(i int, p *plan) (pid int, inside bool) {
 		_, err = w.Write(a.request(p, site))
 		must(a.t, err)
 	}
+	said, err := os.CreateTemp("", "ends-")
+	must(a.t, err)
+	must(a.t, os.Remove(said.Name()))
+	defer said.Close()
+	cmd.Stdout, cmd.Stderr = said, said
 	must(a.t, cmd.Start())
 	// Every other time as soon as it got to what it starts, otherwise at any moment.
 	any := time.Duration(rand.IntN(120)) * time.Millisecond
@@ -95,7 +100,9 @@ func (a *arena) violentEnd(i int, p *plan) (pid int, inside bool) {
 			break
 		}
 		if since > time.Minute {
-			a.t.Fatalf("way %d: nothing was started in a minute", i%4)
+			raw := make([]byte, 4000)
+			n, _ := said.ReadAt(raw, 0)
+			a.t.Fatalf("round %d: nothing was started in a minute: %s", i, raw[:n])
 		}
 	}
 	must(a.t, cmd.Process.Kill())
@@ -106,7 +113,7 @@ func (a *arena) violentEnd(i int, p *plan) (pid int, inside bool) {
 			return cmd.Process.Pid, inside
 		}
 		if time.Since(began) > 20*time.Second {
-			a.t.Fatalf("way %d: still runs: %s", i%4, left)
+			a.t.Fatalf("round %d: still runs: %s", i, left)
 		}
 	}
 }

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/sandbox/sandboxtest"
 	"github.com/aspengine/asp/snapshot"
@@ -25,6 +27,8 @@ func TestMain(m *testing.M) {
 	case "":
 	case "submount":
 		os.Exit(submount())
+	case "sweepmount":
+		os.Exit(sweepmount())
 	default:
 		os.Exit(helper())
 	}
@@ -213,4 +217,41 @@ func submount() int {
 		return 1
 	}
 	return 0
+}
+
+// sweepmount runs in a mount namespace of its own, where somebody mounted something
+// inside what a dead owner left.
+func sweepmount() int {
+	left, kept := os.Getenv("LEFT"), os.Getenv("KEPT")
+	for target, source := range map[string]string{left + "/dir": kept, left + "/a/b": kept} {
+		if err := syscall.Mount(source, target, "", syscall.MS_BIND, ""); err != nil {
+			fmt.Println("cannot set up:", err)
+			return 3
+		}
+	}
+	_, err := worktree.Sweep(context.Background(), os.Getenv("SCRATCH"))
+	fmt.Printf("%v", err)
+	return 0
+}
+
+// inNamespace runs a helper where it may mount.
+func inNamespace(t *testing.T, name string, env ...string) string {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(env, helperVar+"="+name, "PATH="+os.Getenv("PATH"))
+	uid, gid := os.Geteuid(), os.Getegid()
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}},
+		AmbientCaps: []uintptr{21, 31}, // SYS_ADMIN to mount, SETFCAP to map root once more
+	}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() == 3 {
+		need.Missing(t, "no mount in a namespace here: %s", out)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v %s", name, err, out)
+	}
+	return string(out)
 }

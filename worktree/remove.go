@@ -18,7 +18,8 @@ const maxDepth = 100
 
 // removeTree removes base/name whatever a check did to it: no link is followed,
 // directories without permission bits (overlay's work directory has none) are
-// opened up first, and any depth is fine. A missing tree is removed already.
+// opened up first, and any depth is fine. Mounts are not entered: one in the tree is
+// an error, and what is in it stays. A missing tree is removed already.
 func removeTree(base, name string) error {
 	dir, err := unix.Open(filepath.Clean(base), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -52,11 +53,10 @@ func (r *remover) remove(parent int, name string, depth int) error {
 	if err != unix.EISDIR && err != unix.EPERM && err != unix.EACCES {
 		return err
 	}
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(parent, name, flags, 0)
+	fd, err := openHere(parent, name, unix.O_RDONLY)
 	if err == unix.EACCES {
 		if err = openUp(parent, name); err == nil {
-			fd, err = unix.Openat(parent, name, flags, 0)
+			fd, err = openHere(parent, name, unix.O_RDONLY)
 		}
 	}
 	if err != nil {
@@ -125,10 +125,20 @@ func (r *remover) lift(fd int) error {
 	return nil
 }
 
+// openHere opens the directory name in parent unless something is mounted there: what
+// is in a mount is somebody else's, even where the mount point is ours. Then it is
+// EXDEV.
+func openHere(parent int, name string, mode uint64) (int, error) {
+	return unix.Openat2(parent, name, &unix.OpenHow{
+		Flags:   mode | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
+	})
+}
+
 // openUp gives the owner all rights on a directory that cannot be opened. An
 // O_PATH descriptor needs no right on it and pins what is changed.
 func openUp(parent int, name string) error {
-	fd, err := unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := openHere(parent, name, unix.O_PATH)
 	if err != nil {
 		return err
 	}

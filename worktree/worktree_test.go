@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/sandbox/sandboxtest"
 	"github.com/aspengine/asp/snapshot"
@@ -334,22 +333,10 @@ func TestChoiceOfMethod(t *testing.T) {
 func TestMountInsideTheWorkspace(t *testing.T) {
 	p := newPlace(t)
 	must(t, os.Mkdir(filepath.Join(p.root, "mnt"), 0o755))
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{helperVar + "=submount", "ROOT=" + p.root, "SCRATCH=" + p.scratch, "PATH=" + os.Getenv("PATH")}
-	uid, gid := os.Geteuid(), os.Getegid()
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}},
-		AmbientCaps: []uintptr{21, 31}, // SYS_ADMIN to mount, SETFCAP to map root once more
-	}
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() == 3 {
-		need.Missing(t, "no mount in a namespace here: %s", out)
-	}
+	out := inNamespace(t, "submount", "ROOT="+p.root, "SCRATCH="+p.scratch)
 	want := "copy mounted\nchanged\nmounted\nmediated-write 1 notes, overlay false, err=<nil>\n"
-	if err != nil || string(out) != want {
-		t.Errorf("%v: got %q, want %q", err, out, want)
+	if out != want {
+		t.Errorf("got %q, want %q", out, want)
 	}
 	p.empty(t)
 }
@@ -430,6 +417,31 @@ func TestSweepByProofOfDeath(t *testing.T) {
 	}
 	if _, err := worktree.Sweep(context.Background(), filepath.Join(p.scratch, "none")); err != nil {
 		t.Errorf("missing base: %v", err)
+	}
+}
+
+// A sweep does not go into a mount: what somebody mounted inside what a dead owner
+// left is his, and stays, also when the mount is of the same file system.
+func TestSweepEntersNoMount(t *testing.T) {
+	p := newPlace(t)
+	c := build(t, p.spec(worktree.Overlay))
+	f := strings.Split(filepath.Base(c.Scratch), "-")
+	f[3] = "00000000" // another boot: the owner is dead
+	left, kept := filepath.Join(p.scratch, strings.Join(f, "-")), filepath.Join(filepath.Dir(p.root), "kept")
+	for _, d := range []string{left + "/dir", left + "/a/b", kept + "/deep"} {
+		must(t, os.MkdirAll(d, 0o700))
+	}
+	must(t, os.WriteFile(kept+"/f", []byte("precious\n"), 0o600))
+	before := sandboxtest.Listing(t, kept)
+	if out := inNamespace(t, "sweepmount", "SCRATCH="+p.scratch, "LEFT="+left, "KEPT="+kept); !strings.Contains(out, "cross-device") {
+		t.Errorf("the sweep says %q", out)
+	}
+	if now := sandboxtest.Listing(t, kept); !cmp.Equal(before, now) {
+		t.Errorf("what was mounted changed: %s", cmp.Diff(before, now))
+	}
+	// Without the mount nothing is in the way any more.
+	if got, err := worktree.Sweep(context.Background(), p.scratch); err != nil || len(got) != 1 {
+		t.Errorf("swept %q, %v", got, err)
 	}
 }
 
