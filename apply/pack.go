@@ -9,6 +9,7 @@ import (
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/editplan/patch/linediff"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/snapshot"
 )
@@ -132,16 +133,9 @@ func (t *tx) dropPack() {
 // (length of the common head, length of the stretch that goes) and the bytes
 // that come.
 func splice(before, after []byte) []byte {
-	n := min(len(before), len(after))
-	head := 0
-	for head < n && before[head] == after[head] {
-		head++
-	}
-	tail := 0
-	for tail < n-head && before[len(before)-1-tail] == after[len(after)-1-tail] {
-		tail++
-	}
-	out := binary.AppendUvarint(nil, uint64(head))
+	head, tail := linediff.Common(before, after)
+	out := make([]byte, 0, 2*binary.MaxVarintLen64+len(after)-head-tail)
+	out = binary.AppendUvarint(out, uint64(head))
 	out = binary.AppendUvarint(out, uint64(len(before)-head-tail))
 	return append(out, after[head:len(after)-tail]...)
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/vfs"
 )
 
 const headFormat = 1
@@ -250,33 +252,78 @@ func (hs *heads) lame() bool {
 
 // readHeads reads both. The error is for what forbids to go on (an I/O error, a
 // newer format); damage is only noted.
-func (s *Store) readHeads() (*heads, error) { return s.headsBy(parseHead) }
+func (s *Store) readHeads() (*heads, error) { return s.headsBy(s.readHead) }
 
 // glance is readHeads for who needs no more of the entries than digest and id.
-func (s *Store) glance() (*heads, error) {
-	return s.headsBy(func(b []byte) (*head, error) {
-		if h, ok := glanceHead(b); ok {
-			return h, nil
-		}
-		return parseHead(b)
-	})
-}
+func (s *Store) glance() (*heads, error) { return s.headsBy(s.glanceFile) }
 
-func (s *Store) headsBy(parse func([]byte) (*head, error)) (*heads, error) {
+func (s *Store) headsBy(read func(slot int) (h *head, damage, err error)) (*heads, error) {
 	hs := &heads{}
 	for i, name := range s.lane.headFiles() {
-		b, err := home.ReadFile(s.dir, name, 2*MaxStored)
-		if err == nil {
-			hs.slot[i], err = parse(b)
-			if errors.Is(err, errNewer) {
-				return nil, fmt.Errorf("read %s: %w", name, err)
-			}
-		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, home.ErrTooLarge) {
+		h, damage, err := read(i)
+		switch {
+		case errors.Is(damage, errNewer):
+			return nil, fmt.Errorf("read %s: %w", name, damage)
+		case err == nil:
+			hs.slot[i], hs.problem[i] = h, damage
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, home.ErrTooLarge):
+			hs.problem[i] = err
+		default:
 			return nil, err
 		}
-		hs.problem[i] = err
 	}
 	return hs, nil
+}
+
+func (s *Store) readHead(slot int) (h *head, damage, err error) {
+	b, err := home.ReadFile(s.dir, s.lane.headFiles()[slot], 2*MaxStored)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, damage = parseHead(b)
+	return h, damage, nil
+}
+
+// glanced is a head that was read, and what its file was then.
+type glanced struct {
+	st vfs.Stat
+	h  head
+}
+
+// settled is how long ago a head's file must have been made for it to be known
+// again by its stat data. Younger ones could be mistaken: two appends within one
+// tick of the file system's clock may give the number of a removed file to a head
+// of the same size.
+const settled = 100 * time.Millisecond
+
+// glanceFile reads one head, unless this store read it before and its file is the
+// same one since: an apply looks its proposal up and then appends to the chain
+// that it looked at. A head is never written in place.
+func (s *Store) glanceFile(slot int) (h *head, damage, err error) {
+	name := s.lane.headFiles()[slot]
+	st, err := s.dir.Lstat(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if g := s.glances[slot]; g != nil && g.st == st {
+		known := g.h // whoever gets it may count on
+		return &known, nil, nil
+	}
+	s.glances[slot] = nil
+	b, err := home.ReadFile(s.dir, name, 2*MaxStored)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, ok := glanceHead(b)
+	if !ok {
+		h, damage = parseHead(b)
+		return h, damage, nil
+	}
+	// The same before and after it was read: then these are its bytes.
+	if now, err := s.dir.Lstat(name); err == nil && now == st && time.Since(time.Unix(0, st.Ctime)) > settled {
+		s.glances[slot] = &glanced{st, *h}
+	}
+	return h, nil, nil
 }
 
 func (s *Store) writeHead(h *head) error { return s.writeHeadTo(h, s.lane.headFiles()[h.count&1]) }

@@ -60,6 +60,7 @@ type Store struct {
 	boot      string
 	now       func() time.Time
 	settling  string // digest of the entry that settleLater was called for last
+	glances   [2]*glanced
 }
 
 // Open opens the receipts of a workspace's state. The state must stay open as

@@ -183,7 +183,7 @@ func TextEdits(old, new []byte) []editplan.TextEdit {
 		return nil
 	}
 	lo, oldHi, newHi := middle(old, new)
-	pos := walker{text: old}
+	pos := newWalker(old)
 	if oldHi+newHi-2*lo > maxDiffed {
 		start := pos.to(lo)
 		return []editplan.TextEdit{{Start: start, End: pos.to(oldHi), NewText: string(new[lo:newHi])}}
@@ -204,16 +204,10 @@ func TextEdits(old, new []byte) []editplan.TextEdit {
 // middle is what lies between the lines that two different texts have in common
 // at the beginning and at the end.
 func middle(a, b []byte) (lo, aHi, bHi int) {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
+	n, _ := linediff.Common(a, b)
 	lo = bytes.LastIndexByte(a[:n], '\n') + 1
-	aHi, bHi = len(a), len(b)
-	for aHi > lo && bHi > lo && a[aHi-1] == b[bHi-1] {
-		aHi--
-		bHi--
-	}
+	_, tail := linediff.Common(a[lo:], b[lo:])
+	aHi, bHi = len(a)-tail, len(b)-tail
 	// Forward again to the end of a line in both.
 	for aHi < len(a) && (aHi > lo && a[aHi-1] != '\n' || bHi > lo && b[bHi-1] != '\n') {
 		aHi++
@@ -234,11 +228,24 @@ func size(lines [][]byte) int {
 // position ends at LF, CRLF or a lone CR, so it is not a line of the diff.
 type walker struct {
 	text      []byte
+	lone      bool // there are CRs, which may end lines of their own
 	off, line int
 	start     int // of the line, in bytes
 }
 
+func newWalker(text []byte) walker {
+	return walker{text: text, lone: bytes.IndexByte(text, '\r') >= 0}
+}
+
 func (w *walker) to(off int) editplan.Pos {
+	if !w.lone && off > w.off {
+		passed := w.text[w.off:off]
+		if n := bytes.Count(passed, []byte{'\n'}); n > 0 {
+			w.line += n
+			w.start = w.off + bytes.LastIndexByte(passed, '\n') + 1
+		}
+		w.off = off
+	}
 	for ; w.off < off; w.off++ {
 		c := w.text[w.off]
 		if c == '\n' || c == '\r' && (w.off+1 == len(w.text) || w.text[w.off+1] != '\n') {

@@ -59,7 +59,7 @@ var rooms = []room{
 	{"seam/provider", []string{"checks", "editplan", "internal/canon", "internal/home", "internal/vfs", "sandbox", "seam/manifest", "seam/rpc", "seam/wire",
 		"snapshot", "worktree"},
 		"provider processes: launched in a sandbox, held against the contract, reported as results of checks"},
-	{"apply", []string{"apply/commit", "apply/exchange", "checks", "checks/command", "checks/policy", "editplan", "editplan/merge", "editplan/patch",
+	{"apply", []string{"apply/commit", "apply/exchange", "checks", "checks/command", "checks/policy", "editplan", "editplan/merge", "editplan/patch", "editplan/patch/linediff",
 		"internal/canon", "internal/home", "internal/lock", "internal/refusal", "internal/vfs", "preconditions", "receipt", "sandbox",
 		"seam/manifest", "seam/provider", "seam/wire", "snapshot", "snapshot/gitbase", "worktree"}, "leads one plan through all stages"},
 	{"seam/host", []string{"apply", "internal/canon", "internal/lock", "internal/vfs", "seam/rpc", "seam/wire", "snapshot"},

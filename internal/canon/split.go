@@ -1,5 +1,7 @@
 package canon
 
+import "bytes"
+
 // RawMember is one member of an object as it lies in the input.
 type RawMember struct {
 	Key  string
@@ -51,13 +53,22 @@ func rawString(b []byte, at int) (text []byte, end int) {
 	if at >= len(b) || b[at] != '"' {
 		return nil, -1
 	}
-	for i := at + 1; i < len(b); i++ {
-		switch b[i] {
-		case '"':
-			return b[at+1 : i], i + 1
-		case '\\':
-			i++
+	quote := 0 // the next one at or after i
+	for i := at + 1; i < len(b); {
+		if quote < i {
+			n := bytes.IndexByte(b[i:], '"')
+			if n < 0 {
+				return nil, -1
+			}
+			quote = i + n
 		}
+		// An escape takes the character behind it along, which may be this very
+		// quote.
+		n := bytes.IndexByte(b[i:quote], '\\')
+		if n < 0 {
+			return b[at+1 : quote], quote + 1
+		}
+		i += n + 2
 	}
 	return nil, -1
 }

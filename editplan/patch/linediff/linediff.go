@@ -53,7 +53,7 @@ func Diff(a, b [][]byte) []Change {
 // common tail answers that: most edits are small and files are not.
 func Count(a, b []byte) (gone, added int) {
 	const few = 256 // pairs of lines that are compared one by one
-	head, tail := common(a, b)
+	head, tail := lines(a, b)
 	ma, mb := Lines(a[head:len(a)-tail]), Lines(b[head:len(b)-tail])
 	if len(ma)*len(mb) <= few && apart(ma, mb) {
 		return len(ma), len(mb)
@@ -74,31 +74,6 @@ func apart(a, b [][]byte) bool {
 		}
 	}
 	return true
-}
-
-// common returns the lengths of a common head and a common tail of whole lines
-// that do not overlap.
-func common(a, b []byte) (head, tail int) {
-	n := min(len(a), len(b))
-	for head < n && a[head] == b[head] {
-		head++
-	}
-	if head < n || len(a) != len(b) {
-		head = bytes.LastIndexByte(a[:head], '\n') + 1
-	}
-	for tail < n-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
-		tail++
-	}
-	starts := func(t []byte) bool { at := len(t) - tail; return at == 0 || t[at-1] == '\n' }
-	if tail > 0 && !(starts(a) && starts(b)) {
-		// The first line of the tail is only the end of one.
-		i := bytes.IndexByte(a[len(a)-tail:], '\n')
-		if i < 0 {
-			i = tail - 1
-		}
-		tail -= i + 1
-	}
-	return head, tail
 }
 
 // side is one text: the class of every line, and whether it is changed.
