@@ -4,13 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"hash/maphash"
 	"io"
 	"io/fs"
 	"time"
 	"unsafe"
 
+	"github.com/aspengine/asp/internal/crc32c"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/snapshot/scan"
 )
@@ -64,7 +64,7 @@ type Known struct {
 }
 
 // checksum is CRC-32C; MakeTable keeps its table, so it is made at first use.
-func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+func checksum(b []byte) uint32 { return crc32c.Checksum(b) }
 
 // LoadStatCache reads the cache of the workspace that key names from dir, which
 // may be nil. Only an error of the system is an error.

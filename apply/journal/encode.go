@@ -2,8 +2,8 @@ package journal
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
+	"github.com/aspengine/asp/internal/crc32c"
 	"github.com/aspengine/asp/snapshot"
 )
 
@@ -36,10 +36,6 @@ const (
 	kindAttention
 )
 
-// castagnoli is the table of CRC-32C. MakeTable keeps it, so it is made at
-// first use and not at every start of the program.
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
-
 // encoder builds records in memory; one write brings them to the file.
 type encoder struct {
 	buf []byte
@@ -50,7 +46,7 @@ type encoder struct {
 func (e *encoder) header() {
 	e.buf = append(e.buf, magic...)
 	e.buf = binary.LittleEndian.AppendUint32(e.buf, Version)
-	e.crc = crc32.Checksum(e.buf[len(e.buf)-12:], castagnoli())
+	e.crc = crc32c.Checksum(e.buf[len(e.buf)-12:])
 	e.buf = binary.LittleEndian.AppendUint32(e.buf, e.crc)
 }
 
@@ -70,9 +66,9 @@ func (e *encoder) end() {
 func recordCRC(prev uint32, rec []byte) uint32 {
 	var p [4]byte
 	binary.LittleEndian.PutUint32(p[:], prev)
-	c := crc32.Update(0, castagnoli(), p[:])
-	c = crc32.Update(c, castagnoli(), rec[:5])
-	return crc32.Update(c, castagnoli(), rec[recordHead:])
+	c := crc32c.Update(0, p[:])
+	c = crc32c.Update(c, rec[:5])
+	return crc32c.Update(c, rec[recordHead:])
 }
 
 func (e *encoder) uint(n uint64) { e.buf = binary.AppendUvarint(e.buf, n) }

@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"path"
 	"strings"
 
+	"github.com/aspengine/asp/internal/crc32c"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/snapshot"
 )
@@ -101,7 +101,7 @@ func (f *frames) header() error {
 	if err := f.full(h[:]); err != nil {
 		return err
 	}
-	f.crc = crc32.Checksum(h[:12], castagnoli())
+	f.crc = crc32c.Checksum(h[:12])
 	if string(h[:8]) != magic || f.crc != binary.LittleEndian.Uint32(h[12:]) {
 		return errTorn
 	}

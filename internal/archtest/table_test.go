@@ -13,6 +13,7 @@ type room struct {
 var rooms = []room{
 	{"internal/refusal", nil, "a refusal is a value without behaviour; everybody may speak of it"},
 	{"internal/canon", nil, "JSON in, JSON out"},
+	{"internal/crc32c", nil, "a checksum"},
 	{"internal/vfs", nil, "the system calls, and nothing that knows what they are for"},
 	{"internal/vfs/faultfs", []string{"internal/vfs"}, "wraps any file system"},
 	{"internal/vfs/memfs", []string{"internal/vfs"}, "is a file system"},
@@ -29,7 +30,7 @@ var rooms = []room{
 	{"sandbox/cgroup", nil, "control groups, below the caller's own"},
 	{"sandbox/sandboxtest", []string{"internal/need", "sandbox"}, "helps tests to be a sandbox's child"},
 
-	{"snapshot", []string{"internal/canon", "internal/vfs", "snapshot/scan"}, "digests of what a walk sees"},
+	{"snapshot", []string{"internal/canon", "internal/crc32c", "internal/vfs", "snapshot/scan"}, "digests of what a walk sees"},
 	{"snapshot/scan", nil, "a parallel walk"},
 	{"snapshot/gitbase", []string{"internal/refusal", "internal/vfs", "snapshot", "snapshot/gitbase/attrs", "snapshot/gitbase/convert",
 		"snapshot/gitbase/gitconfig", "snapshot/gitbase/ignore", "snapshot/scan"}, "a workspace whose baseline is git's"},
@@ -48,7 +49,7 @@ var rooms = []room{
 	{"receipt", []string{"internal/canon", "internal/home", "internal/lock", "internal/vfs", "seam/wire"}, "receipts are messages, kept in the state directory by one writer at a time"},
 	{"preconditions", []string{"editplan", "editplan/merge", "internal/refusal", "internal/vfs", "snapshot"}, "holds a plan against the live tree"},
 
-	{"apply/journal", []string{"internal/vfs", "snapshot"}, "records name paths and digests"},
+	{"apply/journal", []string{"internal/crc32c", "internal/vfs", "snapshot"}, "records name paths and digests"},
 	{"apply/commit", []string{"apply/journal", "internal/refusal", "internal/vfs", "snapshot"}, "the only writer of the live tree: it knows changes and no plans"},
 	{"apply/exchange", []string{"apply/commit", "internal/canon", "internal/home", "internal/refusal", "internal/vfs", "seam/wire", "snapshot"},
 		"the publish mode that swaps the whole root; answers in the words of commit"},
