@@ -133,14 +133,26 @@ func refused(code refusal.Code, path, format string, a ...any) (refusal.Item, er
 	return refusal.New(code, path, -1, format, a...), nil
 }
 
-// keptOpen is for how many steps the old file stays open until it is compared;
-// the descriptors of a process are few.
-const keptOpen = 128
+// maxKept is for how many steps at most the old file stays open until it is
+// compared, and the new one until it is synced.
+const maxKept = 1024
+
+// spareFiles is how many files a transaction may keep open: a small part of what
+// the process may, as others run in it too.
+func spareFiles() int {
+	const share = 16
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {
+		return 0
+	}
+	return int(min(uint64(r.Cur)/share, maxKept))
+}
 
 // stageOne stages step i. Only the goroutine that runs it touches the step.
 func (t *tx) stageOne(i int) (refusal.Item, error) {
 	s, j := &t.log.Steps[i], &t.jobs[i]
 	path := s.Live.String()
+	keep := i < t.keep
 	var src *source
 	if from := t.sourceOf(s, j); from.Path != "" {
 		var item refusal.Item
@@ -150,7 +162,7 @@ func (t *tx) stageOne(i int) (refusal.Item, error) {
 		}
 		defer func() {
 			// The bytes are compared after the swap, through this very handle.
-			if src.f != nil && i < keptOpen && s.Op == journal.Exchange && j.metaFrom == "" && j.after != nil && j.after.Open != nil {
+			if src.f != nil && keep && s.Op == journal.Exchange && j.metaFrom == "" && j.after != nil && j.after.Open != nil {
 				j.open = src.f
 				return
 			}
@@ -179,7 +191,7 @@ func (t *tx) stageOne(i int) (refusal.Item, error) {
 	case vfs.KindSymlink:
 		return refusal.Item{}, t.stageLink(a, s, j, src)
 	}
-	return t.stageFile(a, s, j, src, path)
+	return t.stageFile(a, s, j, src, path, keep)
 }
 
 // sourceOf names the live file that must be looked at to stage a step: the one
@@ -323,7 +335,7 @@ func (t *tx) stageLink(a vfs.Dir, s *journal.Step, j *job, src *source) error {
 // stageFile writes one after-image. Its owner, ACL, extended attributes and
 // flags are those of the source, if there is one, and it is readable by nobody
 // else until they are.
-func (t *tx) stageFile(a vfs.Dir, s *journal.Step, j *job, src *source, path string) (refusal.Item, error) {
+func (t *tx) stageFile(a vfs.Dir, s *journal.Step, j *job, src *source, path string, keep bool) (refusal.Item, error) {
 	exact := !j.after.UmaskApplies || src != nil
 	perm := j.after.Perm & 0o7777
 	if src != nil && (j.after.UmaskApplies || perm == 0 && j.metaFrom != "") {
@@ -339,6 +351,10 @@ func (t *tx) stageFile(a vfs.Dir, s *journal.Step, j *job, src *source, path str
 	item, err := t.fill(f, s, j, src, path, perm, exact)
 	if err == nil && item.Code == "" && t.facts.Style == SyncEach {
 		_ = f.StartWriteback() // a hint; the sync that counts comes later
+		if keep {
+			j.made = f
+			return item, nil
+		}
 	}
 	if cerr := f.Close(); err == nil && cerr != nil {
 		err = cerr

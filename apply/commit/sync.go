@@ -122,6 +122,10 @@ func (t *tx) syncData(ctx context.Context) error {
 		a := t.areas[s.Area].dir
 		switch s.After.Kind {
 		case vfs.KindFile:
+			if j := &t.jobs[i]; j.made != nil {
+				all = append(all, j.syncMade)
+				continue
+			}
 			all = append(all, func() error { return syncFile(a, s.Name) })
 		case vfs.KindDir:
 			all = append(all, func() error { return syncDir(a, s.Name) })

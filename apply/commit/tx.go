@@ -82,6 +82,7 @@ type tx struct {
 	jobs    []job // what to stage, parallel to log.Steps
 	facts   Facts
 	notes   []string
+	keep    int  // for how many steps files are kept open
 	begun   int  // steps whose rename was attempted
 	loaded  bool // found on disk, not run by this process
 	touched map[dirKey]bool
@@ -92,17 +93,29 @@ type job struct {
 	before, after *Image
 	metaFrom      string   // path whose file gives metadata and bytes (copying move)
 	open          vfs.File // the live file, unread, for the comparison; may be nil
+	made          vfs.File // the staged file until it is synced; may be nil
 	st            vfs.Stat // of the live file when it was staged
 	late          vfs.Stat // of the displaced file when it was compared
 	staged        bool     // the area holds a name of ours
 }
 
-// letGo closes the handle kept for the comparison.
+// letGo closes the handles that are kept.
 func (j *job) letGo() {
 	if j.open != nil {
 		_ = j.open.Close() // read only
 		j.open = nil
 	}
+	if j.made != nil {
+		_ = j.made.Close() // synced, or staged for nothing
+		j.made = nil
+	}
+}
+
+// syncMade syncs the staged file through the handle that wrote it.
+func (j *job) syncMade() error {
+	f := j.made
+	j.made = nil
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // begin checks the surroundings and opens what is there already. It writes
@@ -119,7 +132,7 @@ func begin(env Env, txid string, o Options) (*tx, error) {
 	}
 	var n [8]byte
 	_, _ = rand.Read(n[:]) // never fails
-	t := &tx{env: env, o: o, id: txid, nonce: hex.EncodeToString(n[:]), touched: map[dirKey]bool{}}
+	t := &tx{env: env, o: o, id: txid, nonce: hex.EncodeToString(n[:]), touched: map[dirKey]bool{}, keep: spareFiles()}
 	t.dirs = newDirs(&t.env)
 	t.facts.Dirty = -1
 	return t, nil
