@@ -123,9 +123,11 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 		return nil, err
 	}
 	so := snapshot.Options{State: e.state.Dir()}
-	ws, err := gitbase.OpenRoot(ctx, id.Root, so)
+	var ws snapshot.Workspace
 	if plain {
 		ws, err = snapshot.OpenPlain(ctx, id.Root, so)
+	} else {
+		ws, err = gitbase.OpenPlaces(ctx, places, so)
 	}
 	if err != nil {
 		return nil, err

@@ -345,7 +345,7 @@ func (t *tx) fresh(ctx context.Context) (bool, error) {
 }
 
 func (t *tx) admit(ctx context.Context) (bool, error) {
-	in := preconditions.Input{Plan: t.plan, Workspace: t.e.ws, Index: t.r.Index, Staging: t.r.Index || t.r.Ref != ""}
+	in := preconditions.Input{Plan: t.plan, Workspace: t.e.ws, Stamp: t.stamp, Index: t.r.Index, Staging: t.r.Index || t.r.Ref != ""}
 	for _, a := range t.answer.Attention {
 		in.Attention = append(in.Attention, a.Path)
 	}

@@ -128,26 +128,31 @@ func (l *live) dirAt(path string) (*dirFact, error) {
 }
 
 func (l *live) descend(p *dirFact, name string, d *dirFact) error {
-	st, err := p.dir.Lstat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		d.absent = true
-		return nil
-	case err != nil:
-		return fmt.Errorf("stat %.200q: %w", d.path, err)
-	}
-	switch st.Kind {
-	case vfs.KindDir:
-	case vfs.KindSymlink:
-		it := refusal.New(refusal.PathEscape, d.path, -1, "%q is a symbolic link; name the file by its real path", cut(d.path))
-		d.blocked = &it
-		return nil
-	default:
-		d.under = d.path
-		return nil
-	}
+	// Opened first and looked at only if that fails: what is no directory, or is a
+	// link to one, is not opened by this.
 	dir, err := p.dir.OpenDir(name)
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		st, serr := p.dir.Lstat(name)
+		switch {
+		case errors.Is(serr, fs.ErrNotExist):
+			d.absent = true
+			return nil
+		case serr != nil:
+			return fmt.Errorf("stat %.200q: %w", d.path, serr)
+		case st.Kind == vfs.KindSymlink:
+			it := refusal.New(refusal.PathEscape, d.path, -1, "%q is a symbolic link; name the file by its real path", cut(d.path))
+			d.blocked = &it
+			return nil
+		case st.Kind != vfs.KindDir:
+			d.under = d.path
+			return nil
+		}
+	}
 	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			d.absent = true
+			return nil
+		}
 		if errors.Is(err, unix.EACCES) {
 			it := refusal.New(refusal.NotWritable, d.path, -1, "directory %q cannot be opened: permission denied", cut(d.path))
 			d.blocked = &it
@@ -291,7 +296,10 @@ func (l *live) hash(fh vfs.File, size int64) (d snapshot.Digest, content []byte,
 		for len(content) < cap(content) {
 			n, err := fh.Read(content[len(content):cap(content)])
 			content = content[:len(content)+n]
-			if err == io.EOF {
+			// A read that is shorter than asked for and reaches the size has met the
+			// end: a regular file reads short nowhere else, and there was room for
+			// one byte more.
+			if err == io.EOF || err == nil && int64(len(content)) == size {
 				l.kept += len(content)
 				return snapshot.DigestOf(content), content, nil
 			}

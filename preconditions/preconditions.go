@@ -118,6 +118,15 @@ func (v *View) Bytes(p snapshot.Path) ([]byte, error) {
 	return b, nil
 }
 
+// Hashed implements editplan.Hashed.
+func (v *View) Hashed(p snapshot.Path) ([]byte, snapshot.Digest, bool) {
+	f := v.live().facts[p]
+	if f == nil || f.content == nil {
+		return nil, snapshot.Digest{}, false
+	}
+	return f.content, f.Digest, true
+}
+
 // Open gives the bytes of the file at p for streaming. The caller closes it.
 func (v *View) Open(p snapshot.Path) (vfs.File, error) {
 	d, err := v.live().dirAt(p.Dir())
@@ -154,6 +163,10 @@ func (v *View) Names(p snapshot.Path) ([]string, error) {
 type Input struct {
 	Plan      *editplan.Plan
 	Workspace snapshot.Workspace
+	// Stamp, if set, is the look at the workspace that the plan is held against;
+	// what the repository says of a path is then taken from it where that is to
+	// be had.
+	Stamp *snapshot.Stamp
 	// Attention are paths that an earlier crash left undecided.
 	Attention []string
 	// Index says that index entries will be written; Staging that git objects
@@ -296,7 +309,7 @@ func (in Input) look(ctx context.Context) (map[snapshot.Path]snapshot.PathInfo, 
 			}
 		}
 	}
-	infos, err := in.Workspace.PathInfo(ctx, paths)
+	infos, err := in.infos(ctx, paths)
 	if err != nil {
 		return nil, fmt.Errorf("look up paths in the repository: %w", err)
 	}
@@ -305,6 +318,16 @@ func (in Input) look(ctx context.Context) (map[snapshot.Path]snapshot.PathInfo, 
 		out[p] = infos[i]
 	}
 	return out, nil
+}
+
+func (in Input) infos(ctx context.Context, paths []snapshot.Path) ([]snapshot.PathInfo, error) {
+	if w, ok := in.Workspace.(snapshot.StampInfo); ok && in.Stamp != nil {
+		infos, err := w.PathInfoAt(ctx, in.Stamp, paths)
+		if !errors.Is(err, snapshot.ErrStamp) {
+			return infos, err
+		}
+	}
+	return in.Workspace.PathInfo(ctx, paths)
 }
 
 // repository refuses paths that the repository gives to somebody else.

@@ -82,6 +82,13 @@ type PathInfo struct {
 	Filter       string // name of a configured content filter ("lfs"), "" for none
 }
 
+// StampInfo is implemented by workspaces that can tell PathInfo as of a stamp,
+// without reading again what the stamp read. ErrStamp when the stamp is not one of
+// theirs.
+type StampInfo interface {
+	PathInfoAt(ctx context.Context, s *Stamp, paths []Path) ([]PathInfo, error)
+}
+
 // Workspace is an opened workspace: a git work tree (snapshot/gitbase) or a
 // plain directory (OpenPlain). Safe for concurrent use. It reads only.
 type Workspace interface {

@@ -47,6 +47,14 @@ func info(t *testing.T, ws snapshot.Workspace, names ...string) []snapshot.PathI
 	if err != nil {
 		t.Fatal(err)
 	}
+	s, err := ws.Stamp(context.Background(), snapshot.StampOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := ws.(snapshot.StampInfo).PathInfoAt(context.Background(), s, ps)
+	if err != nil || !slices.Equal(at, in) {
+		t.Errorf("as of a stamp: %+v, %v; asked anew: %+v", at, err, in)
+	}
 	return in
 }
 

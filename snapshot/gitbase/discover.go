@@ -18,6 +18,8 @@ type Places struct {
 	Root   string // the work tree
 	GitDir string // this work tree's own: HEAD, index
 	Common string // shared by all work trees: objects, refs, config
+
+	moved bool // Root is where core.worktree says, and not where .git lies
 }
 
 // Linked tells whether the work tree is one of several of its repository.

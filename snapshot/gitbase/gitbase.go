@@ -73,6 +73,15 @@ func OpenRoot(ctx context.Context, root string, o snapshot.Options) (snapshot.Wo
 	return openRepo(p, o, 0)
 }
 
+// OpenPlaces is OpenRoot of the work tree that Discover found, without finding it
+// again.
+func OpenPlaces(ctx context.Context, p Places, o snapshot.Options) (snapshot.Workspace, error) {
+	if p.moved { // nothing was found at Root itself yet
+		return OpenRoot(ctx, p.Root, o)
+	}
+	return openRepo(p, o, 0)
+}
+
 // Discover finds the repository of dir as Open does, without opening it.
 // ErrNoRepository, ErrNoWorkTree, ErrGitFile and *UnsupportedError tell why
 // there is none.
@@ -132,6 +141,7 @@ func moveRoot(p Places, cfg *gitconfig.Config, dir string) (Places, error) {
 	if rel, err := filepath.Rel(root, at); err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		return p, fmt.Errorf("open %.200q: the repository's core.worktree is %.200q: open that directory", dir, root)
 	}
+	p.moved = root != p.Root
 	p.Root = root
 	return p, nil
 }

@@ -27,6 +27,20 @@ func (r *Repo) PathInfoAfter(ctx context.Context, effects []snapshot.Effect, pat
 	return out, nil
 }
 
+// PathInfoAt implements snapshot.StampInfo: index, configuration and the rules of
+// the directories on the way are those that the stamp read.
+func (r *Repo) PathInfoAt(ctx context.Context, s *snapshot.Stamp, paths []snapshot.Path) ([]snapshot.PathInfo, error) {
+	st, ok := s.State.(*state)
+	if !ok || st.of != r {
+		return nil, snapshot.ErrStamp
+	}
+	out, err := r.infoOf(ctx, st.e, st.t.idx, st.walked(), nil, paths)
+	if err != nil {
+		return nil, fmt.Errorf("look up paths in %.200q: %w", r.Places.Root, err)
+	}
+	return out, nil
+}
+
 func (r *Repo) pathInfo(ctx context.Context, virt map[string]*snapshot.Effect, paths []snapshot.Path) ([]snapshot.PathInfo, error) {
 	e, err := r.load(ctx)
 	if err != nil {
@@ -36,13 +50,19 @@ func (r *Repo) pathInfo(ctx context.Context, virt map[string]*snapshot.Effect, p
 	if err != nil {
 		return nil, err
 	}
+	return r.infoOf(ctx, e, x, nil, virt, paths)
+}
+
+func (r *Repo) infoOf(ctx context.Context, e *env, x *index, walked map[string]*rules, virt map[string]*snapshot.Effect, paths []snapshot.Path) ([]snapshot.PathInfo, error) {
 	root, err := scan.OpenRoot(r.Places.Root)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
+	// The index alone: what only HEAD has is not tracked.
 	t := &table{idx: x, entries: x.entries}
-	l := &lookup{e: e, src: source{t: t, objs: r.objs, virt: virt}, root: root, seen: map[string]*rules{}}
+	gitlink := func(u *entry) bool { return x.mode(u) == 0o160000 }
+	l := &lookup{e: e, src: source{t: t, objs: r.objs, virt: virt}, root: root, seen: map[string]*rules{}, walked: walked}
 	out := make([]snapshot.PathInfo, len(paths))
 	inner := map[string]bool{} // directories asked about: paths come in crowds
 	for i, p := range paths {
@@ -52,7 +72,7 @@ func (r *Repo) pathInfo(ctx context.Context, virt map[string]*snapshot.Effect, p
 			is, known := inner[dir]
 			if !known {
 				u := t.find(dir)
-				is = u != nil && t.gitlink(u) || r.repositoryAt(root, t, dir)
+				is = u != nil && gitlink(u) || r.repositoryAt(root, t, dir)
 				inner[dir] = is
 			}
 			in.InSubmodule = in.InSubmodule || is
@@ -62,7 +82,7 @@ func (r *Repo) pathInfo(ctx context.Context, virt map[string]*snapshot.Effect, p
 		}
 		if u := t.find(p.String()); u != nil {
 			in.Tracked, in.SkipWorktree = true, u.flags&skipWT != 0
-			in.InSubmodule = t.gitlink(u)
+			in.InSubmodule = gitlink(u)
 		}
 		rl, err := l.of(p.Dir())
 		if err != nil {

@@ -160,6 +160,12 @@ func effectBytes(v *snapshot.Effect, limit int64) ([]byte, error) {
 	return b, err
 }
 
+// dirRules are the rules of the directory at path, as a walk read them.
+type dirRules struct {
+	path string
+	rl   *rules
+}
+
 // lookup builds the rules of single directories, from the top down, for paths
 // that no walk passes. Not for concurrent use.
 type lookup struct {
@@ -167,12 +173,18 @@ type lookup struct {
 	src  source
 	root scan.DirHandle
 	seen map[string]*rules
+	// walked are the rules that the walk of the stamp in question read: who asks
+	// about that stamp gets its answer and not that of another moment.
+	walked map[string]*rules
 }
 
 // of returns the rules of the directory dir ("" or "." for the top).
 func (l *lookup) of(dir string) (*rules, error) {
 	if dir == "." {
 		dir = ""
+	}
+	if r := l.walked[dir]; r != nil {
+		return r, nil
 	}
 	if r := l.seen[dir]; r != nil {
 		return r, nil

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/snapshot/scan"
@@ -17,6 +18,24 @@ type state struct {
 	e    *env
 	t    *table
 	opts snapshot.StampOptions
+	// read are the rules that the walk read, in pieces; by finds them by path. The
+	// map is made when somebody asks: most stamps are only compared.
+	read [][]dirRules
+	once sync.Once
+	by   map[string]*rules
+}
+
+// walked gives the rules of the directories that the walk came through.
+func (st *state) walked() map[string]*rules {
+	st.once.Do(func() {
+		st.by = map[string]*rules{}
+		for _, ds := range st.read {
+			for _, d := range ds {
+				st.by[d.path] = d.rl
+			}
+		}
+	})
+	return st.by
 }
 
 // Stamp implements snapshot.Workspace. What is on disk is compared with HEAD's
@@ -37,7 +56,7 @@ func (r *Repo) Stamp(ctx context.Context, o snapshot.StampOptions) (*snapshot.St
 	if err != nil {
 		return nil, fmt.Errorf("stamp %.200q: %w", r.Places.Root, err)
 	}
-	s, err := r.stamp(ctx, &state{r, e, t, o}, nil)
+	s, err := r.stamp(ctx, &state{of: r, e: e, t: t, opts: o}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("stamp %.200q: %w", r.Places.Root, err)
 	}
@@ -61,6 +80,11 @@ func (r *Repo) stamp(ctx context.Context, st *state, virt map[string]*snapshot.E
 	s, cache, changed, err := w.run()
 	if err != nil {
 		return nil, err
+	}
+	if virt == nil {
+		for i := range w.ws {
+			st.read = append(st.read, w.ws[i].rules)
+		}
 	}
 	s.State = st
 	if changed && virt == nil {
@@ -130,7 +154,7 @@ func (r *Repo) overlayAfter(ctx context.Context, s *snapshot.Stamp, effects []sn
 			if err != nil {
 				return nil, nil, err
 			}
-			st = &state{st.of, e, st.t, st.opts}
+			st = &state{of: st.of, e: e, t: st.t, opts: st.opts}
 		}
 		s, err := r.stamp(ctx, st, virt)
 		if err != nil {
@@ -144,7 +168,7 @@ func (r *Repo) overlayAfter(ctx context.Context, s *snapshot.Stamp, effects []sn
 	}
 	defer root.Close()
 	w := &walk{ctx: ctx, r: r, e: st.e, t: st.t, opts: st.opts, src: source{t: st.t, objs: r.objs}}
-	l := &lookup{e: st.e, src: w.src, root: root, seen: map[string]*rules{}}
+	l := &lookup{e: st.e, src: w.src, root: root, seen: map[string]*rules{}, walked: st.walked()}
 	out := make([]snapshot.OverlayEntry, 0, len(s.Overlay)+len(effects))
 	inner := map[string]bool{}
 	for _, o := range s.Overlay {

@@ -49,6 +49,7 @@ type walker struct {
 	hashed   int
 	filtered int
 	attrs    bool // a .gitattributes that governs entries differs from HEAD
+	rules    []dirRules
 
 	hasher *convert.Hasher
 	hits   []bool
@@ -226,6 +227,7 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 	if err != nil {
 		return err
 	}
+	k.rules = append(k.rules, dirRules{t.Path, rl})
 	if rl.special && !early {
 		// Filters came in with this directory's own attributes: nothing in it
 		// can be settled by stat data.
