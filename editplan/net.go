@@ -48,6 +48,14 @@ type Reader interface {
 	Names(p snapshot.Path) ([]string, error)
 }
 
+// Hashed is a Reader that keeps bytes which it hashed itself: what it gives need not
+// be hashed again to be known as the content of its State.
+type Hashed interface {
+	// Hashed returns the very bytes that Digest was computed over; false if they
+	// are not kept.
+	Hashed(p snapshot.Path) (content []byte, digest snapshot.Digest, ok bool)
+}
+
 // Content says where the bytes of an after-state come from.
 type Content uint8
 

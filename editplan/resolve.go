@@ -456,6 +456,11 @@ func (w *walk) text(op *Op, s *slot) ([]byte, error) {
 	case ContentEdits:
 		return orEmpty(s.bytes), nil
 	}
+	if h, ok := w.r.(Hashed); ok {
+		if b, d, ok := h.Hashed(s.origin); ok && d == s.state.Digest {
+			return orEmpty(b), nil
+		}
+	}
 	b, err := w.r.Bytes(s.origin)
 	if err != nil {
 		return nil, err

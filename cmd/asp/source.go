@@ -153,9 +153,10 @@ func (p patchView) Look(path snapshot.Path) (patch.Entry, error) {
 	case vfs.KindDir:
 		return patch.Entry{Exists: true, Dir: true}, nil
 	case vfs.KindSymlink:
-		return patch.Entry{Exists: true, Mode: snapshot.ModeSymlink, Bytes: []byte(f.Target)}, nil
+		return patch.Entry{Exists: true, Mode: snapshot.ModeSymlink, Bytes: []byte(f.Target), Digest: f.Digest}, nil
 	case vfs.KindFile:
-		en := patch.Entry{Exists: true, Mode: snapshot.ModeRegular}
+		// The bytes are those that were hashed, or looking at them fails.
+		en := patch.Entry{Exists: true, Mode: snapshot.ModeRegular, Digest: f.Digest}
 		if f.Stat.Perm&0o100 != 0 {
 			en.Mode = snapshot.ModeExecutable
 		}

@@ -16,6 +16,8 @@ type Entry struct {
 	Dir    bool
 	Mode   snapshot.FileMode
 	Bytes  []byte
+	// Digest is that of Bytes where the view knows it; zero: not known.
+	Digest snapshot.Digest
 	// Blocked says why the name may not be looked at; then it alone counts, and
 	// it is part of the refusal of the patch.
 	Blocked *refusal.Item

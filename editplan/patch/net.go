@@ -63,6 +63,13 @@ func (im *importer) drafts() []editplan.Draft {
 	return t.out
 }
 
+func (e Entry) digest() snapshot.Digest {
+	if e.Digest.IsZero() {
+		return snapshot.DigestOf(e.Bytes)
+	}
+	return e.Digest
+}
+
 // teller keeps the state that the operations so far lead to.
 type teller struct {
 	im    *importer
@@ -114,7 +121,7 @@ func (t *teller) renames() []*node {
 }
 
 func (t *teller) delete(n *node) {
-	t.out = append(t.out, editplan.Draft{Kind: editplan.Delete, Path: n.path, Expected: snapshot.DigestOf(t.is[n].Bytes)})
+	t.out = append(t.out, editplan.Draft{Kind: editplan.Delete, Path: n.path, Expected: t.is[n].digest()})
 	t.set(n, Entry{})
 }
 
@@ -133,7 +140,7 @@ func (t *teller) rename(n *node) bool {
 		}
 	}
 	e := t.is[src]
-	t.out = append(t.out, editplan.Draft{Kind: editplan.Rename, Path: src.path, To: n.path, Expected: snapshot.DigestOf(e.Bytes)})
+	t.out = append(t.out, editplan.Draft{Kind: editplan.Rename, Path: src.path, To: n.path, Expected: e.digest()})
 	t.set(src, Entry{})
 	t.set(n, e)
 	return true
@@ -158,7 +165,7 @@ func (t *teller) write(n *node) {
 	case bytes.Equal(is.Bytes, now.Bytes) && d.Mode == editplan.ModeKeep:
 		return
 	default:
-		d.Kind, d.Expected = editplan.Modify, snapshot.DigestOf(is.Bytes)
+		d.Kind, d.Expected = editplan.Modify, is.digest()
 		if bytes.Equal(is.Bytes, now.Bytes) {
 			break
 		}
