@@ -214,7 +214,7 @@ func (w *workshop) try(ctx context.Context, r row) (outcome, string, error) {
 }
 
 // perMutant is when a mutant counts as one that hangs.
-const perMutant = 4 * time.Minute
+const perMutant = 15 * time.Minute
 
 func (w *workshop) test(ctx context.Context, r row, overlay string) (outcome, string, error) {
 	args := []string{"test", "-failfast", "-timeout", perMutant.String(), "-run", r.run, "./" + r.pkg}

@@ -12,7 +12,7 @@ func locks() []row {
 			text: "err == nil && os.SameFile(held, named) {", mutant: "err == nil {"},
 		{id: "lock-dispenser", kind: "lock", file: "internal/lock/lock.go", pkg: "internal/lock", run: many,
 			text: "	held, err := q.heldIn(pos, lastPos)\n", mutant: "	held, err := int64(-1), error(nil)\n"},
-		{id: "lock-held-by-apply", kind: "lock", file: "apply/transaction.go", pkg: "casetest", run: "TestCC01|TestCC02|TestCC03",
+		{id: "lock-held-by-apply", kind: "lock", file: "apply/transaction.go", pkg: "casetest", run: "TestConcurrent",
 			text: "	defer lk.Unlock()\n	defer func() {\n		if t.view != nil", mutant: "	_ = lk.Unlock()\n	defer func() {\n		if t.view != nil"},
 		{id: "lock-of-receipts", kind: "lock", file: "receipt/store.go", pkg: "receipt", run: "TestManyProcessesAppendOneChain|TestKilledAppenders",
 			text: "unlock, err := lock.Short(ctx, s.receipts)", mutant: "unlock, err := func() error { return nil }, ctx.Err()"},
@@ -26,7 +26,7 @@ func looks() []row {
 	const (
 		commit    = "apply/commit"
 		exchange  = "apply/exchange"
-		strangers = "TestForeign|TestStale|TestLateWrite|TestComparing|TestAttention|TestDeathSweep|TestFaultSweep|TestScenarios"
+		strangers = "TestForeign|TestStale|TestLateWrite|TestComparing|TestAttention|TestScenarios|TestGuaranteeIsEarned"
 	)
 	return []row{
 		{id: "look-displaced-bytes", kind: "look", file: "apply/commit/swap.go", pkg: commit, run: strangers,
@@ -43,9 +43,9 @@ func looks() []row {
 			text: "	case s.Kind == vfs.KindSymlink:\n		return s.Digest == i.Digest\n", mutant: "	case s.Kind == vfs.KindSymlink:\n		return true\n"},
 		{id: "look-displaced-directory", kind: "look", file: "apply/commit/swap.go", pkg: commit, run: strangers,
 			text: "	if stray != \"\" {\n", mutant: "	if false {\n"},
-		{id: "look-staged-digest", kind: "look", file: "apply/commit/stage.go", pkg: commit, run: strangers + "|TestGuaranteeIsEarned|TestContent",
+		{id: "look-staged-digest", kind: "look", file: "apply/commit/stage.go", pkg: commit, run: strangers,
 			text: "	if d != j.after.Digest {\n		if j.after.Open == nil {", mutant: "	if false {\n		if j.after.Open == nil {"},
-		{id: "look-staged-link", kind: "look", file: "apply/commit/stage.go", pkg: commit, run: strangers + "|TestContent",
+		{id: "look-staged-link", kind: "look", file: "apply/commit/stage.go", pkg: commit, run: strangers,
 			text: "	if d != j.after.Digest {\n		return ErrContent\n", mutant: "	if false {\n		return ErrContent\n"},
 		{id: "look-source", kind: "look", file: "apply/commit/stage.go", pkg: commit, run: strangers,
 			text: "case want != nil && differs(src, want) != \"\":", mutant: "case false:"},
@@ -78,10 +78,14 @@ func looks() []row {
 			text: "if p, err := w.moved(ctx, old); err != nil || p != \"\" {", mutant: "if p, err := \"\", ctx.Err(); err != nil || p != \"\" {"},
 		{id: "look-before-removing", kind: "look", file: "apply/exchange/clean.go", pkg: exchange, run: "TestStranger",
 			text: "if err != nil || st.Nlink > 1 {\n		return err == nil, err\n", mutant: "if err != nil || st.Nlink > 0 {\n		return err == nil, err\n"},
-		{id: "look-new-tree-digest", kind: "look", file: "apply/exchange/place.go", pkg: exchange, run: "Test",
+		{id: "look-new-tree-digest", kind: "look", file: "apply/exchange/place.go", pkg: exchange, run: "TestScenarios|TestStrangers|TestOrder|TestGuaranteeIsEarned",
 			text: "if snapshot.Digest(h.Sum(nil)) != after.Digest {", mutant: "if false {"},
 		{id: "look-pack-digest", kind: "look", file: "snapshot/store.go", pkg: "snapshot", run: "TestStore",
 			text: "!bytes.Equal(h.Sum(nil), d[:])", mutant: "false"},
+		{id: "look-torn-receipt", kind: "look", file: "apply/outcome.go", pkg: "apply", run: "TestTornReceipt",
+			text: "	if err != nil && !errors.Is(err, receipt.ErrNoReceipt) {\n", mutant: "	if false {\n"},
+		{id: "look-torn-receipt-same-boot", kind: "look", file: "receipt/recover.go", pkg: "apply", run: "TestTornReceipt",
+			text: "if _, err := s.read(fileName(h.entry)); errors.Is(err, errDamaged) {", mutant: "if false {"},
 		{id: "look-candidate-digest", kind: "look", file: "worktree/layout.go", pkg: "worktree", run: "TestDigestIsChecked",
 			text: "	if l.hash.digest() != e.Digest {\n", mutant: "	if false {\n"},
 		{id: "look-receipt-digest", kind: "look", file: "receipt/head.go", pkg: "receipt", run: "TestVerifyFindsTampering|TestGlance",
@@ -102,7 +106,7 @@ func looks() []row {
 			text: "	return last+margin < now\n", mutant: "	return last+margin < now || true\n"},
 		{id: "re-stamp-restored-times", kind: "re-stamp", file: "snapshot/statcache.go", pkg: "snapshot", run: "TestPlainCacheSeesThroughRestoredTimes",
 			text: "u(1) != uint64(s.Mtime) || u(2) != uint64(s.Ctime) ||", mutant: "u(1) != uint64(s.Mtime) ||"},
-		{id: "re-stamp-racy-index", kind: "re-stamp", file: "snapshot/gitbase/index.go", pkg: "snapshot/gitbase", run: "Test",
+		{id: "re-stamp-racy-index", kind: "re-stamp", file: "snapshot/gitbase/index.go", pkg: "snapshot/gitbase", run: "TestRacyIndex|TestCC01SameSizeSameMtime",
 			text: "	return !racy(max(s.Mtime, s.Ctime), x.mtime)\n", mutant: "	return true\n"},
 	}
 }

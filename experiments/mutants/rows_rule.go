@@ -17,7 +17,7 @@ func preconditions() []row {
 			text: "			if f.Blocked != nil {\n				it := *f.Blocked\n", mutant: "			if false {\n				it := *f.Blocked\n"},
 		{id: "refuse-hard-link", kind: "precondition", file: file, pkg: here, run: run,
 			text: "case f.Stat.Nlink > 1:", mutant: "case false:"},
-		{id: "refuse-read-only", kind: "precondition", file: file, pkg: "casetest", run: "TestFM|TestPV",
+		{id: "refuse-read-only", kind: "precondition", file: file, pkg: "casetest", run: "TestMetadata|TestFM",
 			text: "		case f.Stat.Perm&0o222 == 0:\n", mutant: "		case false:\n"},
 		{id: "refuse-other-mount", kind: "precondition", file: file, pkg: here, run: run,
 			text: "if from.Stat.MntID != f.Mount {", mutant: "if false {"},
@@ -60,7 +60,7 @@ func names() []row {
 		swap   = "apply/commit/swap.go"
 		undo   = "apply/commit/undo.go"
 		commit = "apply/commit"
-		run    = "TestForeign|TestAttention|TestDeathSweep|TestScenarios|TestOrderCR01|TestPV"
+		run    = "TestForeign|TestAttention|TestScenarios|TestOrderCR01|TestPV|TestLateWrite"
 	)
 	return []row{
 		{id: "follow-links-beneath", kind: "no-follow", file: "internal/vfs/walk_linux.go", pkg: "internal/vfs", run: "TestOpenDirWalks|TestSwappedForLinks",
@@ -135,7 +135,7 @@ func claims() []row {
 			text: "	case !f.Mount.Ordered || !f.Mount.Barriers:\n", mutant: "	case false:\n"},
 		{id: "claim-over-the-ceiling", kind: "claim", file: "apply/compile.go", pkg: "apply", run: "TestGuaranteeCeiling",
 			text: "e.cfg.Ceiling != \"\" && c < g {", mutant: "false && c < g {"},
-		{id: "claim-undecided-commit", kind: "claim", file: "apply/commit/tx.go", pkg: commit, run: "TestFailedSync|TestFaultSweep",
+		{id: "claim-undecided-commit", kind: "claim", file: "apply/commit/tx.go", pkg: commit, run: "TestFailedSync",
 			text: "return Result{Outcome: NeedsAttention}, err\n	}\n	if err != nil || len(items) > 0 {", mutant: "return Result{Outcome: Committed}, nil\n	}\n	if err != nil || len(items) > 0 {"},
 		{id: "claim-sandbox-marker-on-live-tree", kind: "probe", file: "sandbox/probe_linux.go", pkg: "sandbox", run: "TestVerdict|TestLevelIsProven",
 			text: "		case live != nil || tmp != nil:\n", mutant: "		case false:\n"},

@@ -10,8 +10,8 @@ func rows() []row {
 }
 
 const (
-	commitCuts   = "TestOrderCR01|TestBarriers|TestFailedSync|TestPowerCutSweep|TestPowerCutInRecovery"
-	exchangeCuts = "TestPowerCutSweep|TestPowerCutInRecovery|TestRollBackSurvivesPowerCut|TestOrder"
+	commitCuts   = "^(TestOrderCR01|TestBarriers|TestFailedSync|TestFailedSyncThenPowerCut|TestReorderings|TestPowerCutSweep|TestPowerCutInRecovery)$/^(CR-01_mixed|directory_becomes_file|directory_emptied)$"
+	exchangeCuts = "^(TestOrder|TestRollBackSurvivesPowerCut|TestPowerCutSweep|TestPowerCutInRecovery)$/^(mixed|directories_emptied)$"
 )
 
 // syncs are barriers that are left out.
@@ -59,9 +59,9 @@ func syncs() []row {
 			text: "if err := t.syncNames(context.Background(), barrierUndo); err != nil {", mutant: "if err := context.Background().Err(); err != nil {"},
 		{id: "sync-tidy", kind: "sync", file: "apply/commit/clean.go", pkg: commit, run: commitCuts,
 			text: "return t.syncNames(ctx, barrierTidy)", mutant: "return ctx.Err()"},
-		{id: "sync-attention-list", kind: "sync", file: "apply/commit/attention.go", pkg: commit, run: commitCuts + "|TestAttention|TestSaveFails",
+		{id: "sync-attention-list", kind: "sync", file: "apply/commit/attention.go", pkg: commit, run: "TestAttention|TestSaveFails|TestUnrecovered|TestDamaged",
 			text: "if err := own.Sync(); err != nil {", mutant: "if err := error(nil); err != nil {"},
-		{id: "sync-beside-record", kind: "sync", file: "apply/commit/stage.go", pkg: commit, run: commitCuts + "|TestFM04OtherMount",
+		{id: "sync-beside-record", kind: "sync", file: "apply/commit/stage.go", pkg: commit, run: "TestFM04OtherMount|TestOrder",
 			text: "if err := t.syncAreas(ctx); err != nil {", mutant: "if err := ctx.Err(); err != nil {"},
 
 		{id: "sync-new-tree", kind: "sync", file: "apply/exchange/run.go", pkg: exchange, run: exchangeCuts,
@@ -75,13 +75,15 @@ func syncs() []row {
 		{id: "sync-exchange-in-recovery", kind: "sync", file: "apply/exchange/recover.go", pkg: exchange, run: exchangeCuts,
 			text: "if err := parent.SyncFS(); err != nil {", mutant: "if err := error(nil); err != nil {"},
 
-		{id: "sync-receipt-bytes", kind: "sync", file: "internal/home/batch.go", pkg: "receipt", run: "TestPowerCutKeepsTheChain|TestSweep",
+		{id: "sync-receipt-bytes", kind: "sync", file: "internal/home/batch.go", pkg: "receipt", run: "TestBarrierCoversThoseBefore|TestSweep",
 			text: "errs = append(errs, f.Sync())", mutant: "_ = f"},
-		{id: "sync-receipt-names", kind: "sync", file: "internal/home/batch.go", pkg: "receipt", run: "TestPowerCutKeepsTheChain|TestSweep",
+		{id: "sync-receipt-names", kind: "sync", file: "internal/home/batch.go", pkg: "receipt", run: "TestBarrierCoversThoseBefore|TestSweep",
 			text: "errs = append(errs, d.Sync())", mutant: "_ = d"},
-		{id: "sync-receipt-whole", kind: "sync", file: "internal/home/batch.go", pkg: "receipt", run: "TestPowerCutKeepsTheChain|TestSweep",
+		{id: "sync-receipt-whole", kind: "sync", file: "internal/home/batch.go", pkg: "receipt", run: "TestBarrierCoversThoseBefore|TestSweep",
 			text: "errs = append(errs, dirs[0].SyncFS())", mutant: "_ = dirs"},
-		{id: "sync-state-above", kind: "sync", file: "internal/home/workspace.go", pkg: "receipt", run: "TestPowerCutKeepsTheChain|TestSweep",
+		{id: "sync-receipts-of-others", kind: "sync", file: "receipt/recover.go", pkg: "receipt", run: "TestBarrierCoversThoseBefore",
+			text: "		s.batch.Whole()\n", mutant: ""},
+		{id: "sync-state-above", kind: "sync", file: "internal/home/workspace.go", pkg: "receipt", run: "TestBarrierCoversThoseBefore|TestSweep",
 			text: "b.own(d)", mutant: "_ = d.Close()"},
 		{id: "sync-pack-bytes", kind: "sync", file: "snapshot/store.go", pkg: "apply", run: "TestOrder",
 			text: "if err := w.f.Sync(); err != nil {", mutant: "if err := error(nil); err != nil {"},
