@@ -35,7 +35,8 @@ import (
 // call: the image that it lies in is cloned at a random moment, which is what a
 // disk holds when the power goes. ext4 is cut in that way too.
 //
-// In the short form a few cuts each; POWERCUTS is another number.
+// In the short form a few cuts each; POWERCUTS is another number, and POWERCUT_ON
+// names one of the file systems.
 func TestPowerCut(t *testing.T) {
 	if os.Getenv("REQUIRE_POWERCUT") == "1" {
 		t.Setenv(need.Require, "1")
@@ -58,6 +59,9 @@ func TestPowerCut(t *testing.T) {
 		{"btrfs-cloned", func(t *testing.T) disk { return newClonedDisk(t, "160M", "mkfs.btrfs", "-q") }},
 		{"ext4-cloned", func(t *testing.T) disk { return newClonedDisk(t, "64M", "mkfs.ext4", "-q", "-F") }},
 	} {
+		if only := os.Getenv("POWERCUT_ON"); only != "" && only != c.name {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) { powerCuts(t, c.disk(t), cuts) })
 	}
 }
