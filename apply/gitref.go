@@ -257,6 +257,9 @@ func (e *Engine) recoverRef(ctx context.Context, intent []byte) ([]commit.Recove
 	if err != nil {
 		return nil, nil // torn by a power cut, which can only be before it was synced: no lock was taken
 	}
+	if err := formatOne(v); err != nil {
+		return nil, fmt.Errorf("read the intent: %w", err)
+	}
 	get := func(k string) string { m, _ := v.Get(k); return m.Str() }
 	r := commit.Recovered{TxID: get("transaction"), Tag: get("proposal"), Outcome: commit.RolledBack, Paths: []string{get("ref")}}
 	if get("commit") == "" {
@@ -302,7 +305,7 @@ func (e *Engine) dropStaged(r commit.Recovered) ([]commit.Recovered, error) {
 		return nil, err
 	}
 	name := stagedName(r.Tag)
-	b, err := home.ReadFile(dir, name, maxProposalBytes)
+	b, err := home.ReadFile(dir, name, maxStaged)
 	if err == nil && strings.Contains(string(b), `"transaction":"`+r.TxID+`"`) {
 		err = dir.Unlink(name)
 	}

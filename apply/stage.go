@@ -209,12 +209,24 @@ func (e *Engine) loadStaged(id string) (editplan.File, refusal.List, error) {
 	if err != nil {
 		return editplan.File{}, nil, fmt.Errorf("read staged proposal: %w", err)
 	}
+	if err := formatOne(v); err != nil {
+		return editplan.File{}, nil, fmt.Errorf("read staged proposal %.200q: %w", id, err)
+	}
 	f, ok := v.Get("file")
 	if !ok {
 		return editplan.File{}, nil, errors.New("read staged proposal: no plan in it")
 	}
 	file, items := editplan.Decode(f.Bytes(), planLimits(e.cfg))
 	return file, items, nil
+}
+
+// formatOne refuses what a later program wrote (docs/formats.md, Version rule).
+func formatOne(v canon.Value) error {
+	f, _ := v.Get("format")
+	if n, ok := f.Int(); ok && n > 1 {
+		return fmt.Errorf("format %d is newer than this program", n)
+	}
+	return nil
 }
 
 // maxStaged bounds a staged plan with its content, in bytes.

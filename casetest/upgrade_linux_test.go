@@ -1,0 +1,241 @@
+package casetest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	enc "encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The fixtures are workspaces with their state directories as the first format
+// of everything left them. They are never made again: a later format gets
+// fixtures of its own. WRITE_FIXTURES=DIR writes what this program makes.
+const fixtureFormat = "format1"
+
+// TestUpgrade opens what an earlier program left: a state directory with
+// receipts, a staged plan and something to take back, and transactions that were
+// killed before and after their decision.
+func TestUpgrade(t *testing.T) {
+	if dir := os.Getenv("WRITE_FIXTURES"); dir != "" {
+		writeFixtures(t, dir)
+	}
+	t.Run("kept", func(t *testing.T) {
+		w := fixture(t, "kept")
+		if n := len(w.receipts()); n < 4 {
+			t.Errorf("%d receipts", n)
+		}
+		was := w.list()
+		again := w.run("apply", "--plan", w.path("../plan-one.json"), "--json").applied()
+		if d := was.diff(w.list(), nil); len(d) > 0 {
+			t.Errorf("the plan that was applied is applied again: %v", d)
+		}
+		w.is("a", "a new\n")
+		w.run("publish", "two", "--json").applied()
+		w.is("b", "b new\n")
+		w.run("undo", again.str("receipt", "receiptId"), "--json").applied()
+		w.is("a", "a old\n")
+		w.clean()
+	})
+	t.Run("killed in the swap", func(t *testing.T) {
+		w := fixture(t, "swap")
+		r := w.run("recover", "--json")
+		if r.code != 0 || !strings.Contains(string(r.out), `"rolled-back"`) {
+			t.Fatal(r)
+		}
+		w.is("a", "a old\n")
+		w.is("b", "b old\n")
+		w.clean()
+		w.run("apply", "--plan", w.path("../plan-one.json"), "--json").applied()
+	})
+	t.Run("killed after the decision", func(t *testing.T) {
+		w := fixture(t, "decided")
+		r := w.run("recover", "--json")
+		if r.code != 0 || !strings.Contains(string(r.out), `"completed"`) {
+			t.Fatal(r)
+		}
+		w.is("a", "a new\n")
+		w.is("b", "b old\n")
+		w.clean()
+		w.run("apply", "--plan", w.path("../plan-one.json"), "--json").applied()
+	})
+	t.Run("killed after the exchange", func(t *testing.T) {
+		w := fixture(t, "exchanged")
+		w.newInodes()
+		r := w.run("recover", "--json")
+		if r.code != 0 || !strings.Contains(string(r.out), `"completed"`) {
+			t.Fatal(r)
+		}
+		w.is("a", "a new\n")
+		w.clean()
+	})
+}
+
+// TestLaterFormat: what a later program wrote is refused by the name of the file
+// and left as it is.
+func TestLaterFormat(t *testing.T) {
+	later := func(b []byte) []byte {
+		return bytes.Replace(b, []byte(`"format":1`), []byte(`"format":2`), 1)
+	}
+	for _, c := range []struct {
+		fixture, file string // a pattern below the world's base
+		change        func([]byte) []byte
+		args          []string
+	}{
+		{"kept", "state/workspaces/*/workspace.json", later, []string{"apply", "--plan", "../plan-two.json", "--json"}},
+		{"kept", "state/workspaces/*/receipts.head.a", later, []string{"apply", "--plan", "../plan-two.json", "--json"}},
+		{"kept", "state/workspaces/*/receipts.head.b", later, []string{"apply", "--plan", "../plan-two.json", "--json"}},
+		{"kept", "state/workspaces/*/staged/*.json", later, []string{"publish", "two", "--json"}},
+		{"swap", "ws/repo/.asp/tx/*/journal", laterJournal, []string{"recover", "--json"}},
+		{"exchanged", "ws/.asp-exchange-*/journal", later, []string{"recover", "--json"}},
+	} {
+		t.Run(c.file, func(t *testing.T) {
+			w := fixture(t, c.fixture)
+			w.broken = true
+			files, err := filepath.Glob(filepath.Join(w.base, c.file))
+			if err != nil || len(files) != 1 {
+				t.Fatalf("%v %v", files, err)
+			}
+			b, err := os.ReadFile(files[0])
+			must(t, err)
+			changed := c.change(b)
+			if bytes.Equal(b, changed) {
+				t.Fatalf("it states no format: %.100q", b)
+			}
+			must(t, os.WriteFile(files[0], changed, 0o600))
+			ws := w.list()
+			r := w.run(c.args...)
+			if r.code != 3 {
+				t.Errorf("want an error: %s", r)
+			}
+			if !regexp.MustCompile("newer|knows|later").MatchString(r.errs) {
+				t.Errorf("the message does not say why: %s", r.errs)
+			}
+			if d := ws.diff(w.list(), nil); len(d) > 0 {
+				t.Errorf("the workspace was changed: %v", d)
+			}
+			if now, err := os.ReadFile(files[0]); err != nil || !bytes.Equal(now, changed) {
+				t.Errorf("the file was changed: %v", err)
+			}
+		})
+	}
+}
+
+// laterJournal gives a journal the next version, and the checksum of its header.
+func laterJournal(b []byte) []byte {
+	head := enc.LittleEndian.AppendUint32(bytes.Clone(b[:8]), enc.LittleEndian.Uint32(b[8:])+1)
+	head = enc.LittleEndian.AppendUint32(head, crc32.Checksum(head, crc32.MakeTable(crc32.Castagnoli)))
+	return append(head, b[16:]...)
+}
+
+// fixture is a world with what a fixture holds in it, at another place than
+// where it was made.
+func fixture(t *testing.T, name string) *world {
+	t.Helper()
+	w := newWorld(t, nil, noGit)
+	must(t, os.RemoveAll(w.root))
+	out, err := exec.Command("tar", "-xzf", filepath.Join("testdata", fixtureFormat, name+".tar.gz"), "-C", w.base).CombinedOutput()
+	if err != nil {
+		t.Fatalf("tar: %v %s", err, out)
+	}
+	// The state of a workspace goes by where that is.
+	sum := sha256.Sum256([]byte(w.root + "\x00"))
+	dirs, err := filepath.Glob(filepath.Join(w.asp, "workspaces", "*"))
+	if err != nil || len(dirs) != 1 {
+		t.Fatalf("%v %v", dirs, err)
+	}
+	home := filepath.Join(w.asp, "workspaces", hex.EncodeToString(sum[:]))
+	must(t, os.Rename(dirs[0], home))
+	// The name is written after the first barrier; who was killed before has none.
+	if mark, err := os.ReadFile(filepath.Join(home, "workspace.json")); err == nil {
+		var m struct{ Root string }
+		must(t, json.Unmarshal(mark, &m))
+		must(t, os.WriteFile(filepath.Join(home, "workspace.json"), bytes.Replace(mark, []byte(m.Root), []byte(w.root), 1), 0o600))
+	}
+	must(t, filepath.WalkDir(w.base, func(p string, _ fs.DirEntry, err error) error {
+		w.own(p)
+		return err
+	}))
+	return w
+}
+
+// newInodes tells the journal of an exchange the inodes that the two trees have
+// here: they are what decides.
+func (w *world) newInodes() {
+	w.t.Helper()
+	areas, err := filepath.Glob(filepath.Join(w.ws, ".asp-exchange-*"))
+	if err != nil || len(areas) != 1 {
+		w.t.Fatalf("%v %v", areas, err)
+	}
+	file := filepath.Join(areas[0], "journal")
+	b, err := os.ReadFile(file)
+	must(w.t, err)
+	for key, dir := range map[string]string{"newIno": w.root, "oldIno": filepath.Join(areas[0], "tree")} {
+		var st syscall.Stat_t
+		must(w.t, syscall.Lstat(dir, &st))
+		b = regexp.MustCompile(`"`+key+`":"[0-9]+"`).ReplaceAll(b, []byte(`"`+key+`":"`+utoa(st.Ino)+`"`))
+	}
+	must(w.t, os.WriteFile(file, b, 0o600))
+}
+
+func utoa(n uint64) string { b, _ := json.Marshal(n); return string(b) }
+
+// writeFixtures makes the fixtures anew.
+func writeFixtures(t *testing.T, dir string) {
+	must(t, os.MkdirAll(dir, 0o755))
+	for name, prepare := range map[string]func(w *world, one, two string){
+		"kept": func(w *world, one, two string) {
+			w.run("apply", "--plan", one, "--json").applied()
+			w.run("apply", "--plan", two, "--stage", "--json").applied()
+			p := w.plan().create("c", "c\n")
+			p.id = "three"
+			w.run("undo", p.apply().applied().str("receipt", "receiptId"), "--json").applied()
+		},
+		"swap": func(w *world, one, two string) {
+			p := w.plan().modify("a", "a old\n", "a new\n").modify("b", "b old\n", "b new\n")
+			p.id = "both"
+			n := 0
+			whole := w.keep()
+			for i, l := range w.killedAt(0, "apply", "--plan", p.file(), "--json").lines {
+				if strings.HasSuffix(l, "/b flags 2") {
+					n = i + 1
+				}
+			}
+			whole.restore()
+			w.killedAt(n, "apply", "--plan", p.file(), "--json")
+			must(w.t, os.RemoveAll(whole.dir))
+		},
+		"decided": func(w *world, one, two string) {
+			w.killedBefore("/swapping", "apply", "--plan", one, "--json")
+			w.run("recover", "--json")
+			w.killedBefore("unlinkat "+w.path(".asp/tx"), "apply", "--plan", one, "--json")
+		},
+		"exchanged": func(w *world, one, two string) {
+			w.killedBefore("/out", "apply", "--plan", one, "--json", "--publish", "exchange")
+		},
+	} {
+		t.Run("write "+name, func(t *testing.T) {
+			w := newWorld(t, map[string]string{"a": "a old\n", "b": "b old\n"}, noGit)
+			w.broken = true
+			first, second := w.plan().modify("a", "a old\n", "a new\n"), w.plan().modify("b", "b old\n", "b new\n")
+			first.id, second.id = "one", "two"
+			for file, p := range map[string]*plan{"plan-one.json": first, "plan-two.json": second} {
+				must(t, os.WriteFile(filepath.Join(w.ws, file), p.bundle(), 0o644))
+			}
+			prepare(w, filepath.Join(w.ws, "plan-one.json"), filepath.Join(w.ws, "plan-two.json"))
+			out, err := exec.Command("tar", "-czf", filepath.Join(dir, name+".tar.gz"), "--owner=0", "--group=0", "-C", w.base, "ws", "state").CombinedOutput()
+			if err != nil {
+				t.Fatalf("tar: %v %s", err, out)
+			}
+		})
+	}
+}
