@@ -77,6 +77,19 @@ func (e *Engine) Changed(ctx context.Context, from string, staged bool) (*Change
 	return c.finish(ctx)
 }
 
+// MergeBase names the commit at which HEAD left the history of a revision, for
+// Changed. Errors are those of Changed.
+func (e *Engine) MergeBase(ctx context.Context, ref string) (string, error) {
+	if e.git == nil {
+		return "", wire.NewError(wire.CodeInvalidInput, wire.FailInput, "there is no git repository, so there is nothing to compare the workspace with", "")
+	}
+	rev, err := e.git.MergeBase(ctx, ref)
+	if errors.Is(err, gitbase.ErrNoRevision) {
+		return "", wire.NewError(wire.CodeInvalidInput, wire.FailInput, err.Error()+"; name a branch, a tag or a commit that was fetched, with the history up to where this one left it", "")
+	}
+	return rev.Commit, err
+}
+
 // compared is one path that may differ.
 type compared struct {
 	from, index gitbase.Stored

@@ -50,7 +50,8 @@ func runCheck(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
-	j, err := e.judge(ctx, fs, "HEAD", staged, q, nil)
+	head := func(*apply.Engine) (string, error) { return "HEAD", nil }
+	j, err := e.judge(ctx, fs, head, staged, q, nil)
 	if err != nil {
 		return err
 	}
@@ -69,14 +70,17 @@ func ciCommand() *command {
 		name: "ci", short: "judge a branch in a protected pipeline, and the receipts with it", hasJSON: true,
 		args: "verify [--repo D] --changed-from REF [--json]",
 		long: `
-Judges the workspace against REF at the gate, by the policy as it is committed at REF:
-a branch cannot weaken what it is judged by. Then the receipts of this workspace are
-verified. Exit status 1 unless the gate allows and every receipt is sound.
+Judges at the gate what the workspace changes since it left REF: everything that
+differs from the commit that REF and HEAD have in common, as git diff REF... has it,
+and what is not committed. What was done on REF since then is not part of it. The
+policy is the one that is committed at REF itself: a branch cannot weaken what it is
+judged by. Then the receipts of this workspace are verified. Exit status 1 unless the
+gate allows and every receipt is sound. A clone has to hold the common commit.
 
 example:
   asp ci verify --changed-from origin/main --json`,
 		flags: func(fs *pflag.FlagSet) {
-			fs.String("changed-from", "", "the `REF` that the change starts from: a branch, a tag or a commit")
+			fs.String("changed-from", "", "the `REF` that the change is meant for: a branch, a tag or a commit")
 		},
 		run: runCI,
 	}
@@ -95,7 +99,8 @@ func runCI(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		return usagef("--changed-from is missing; name the branch or commit that the change starts from")
 	}
 	var rep receipt.Report
-	j, err := e.judge(ctx, fs, from, false, apply.EvaluateRequest{CallSite: wire.Gate, PolicyAt: from}, func(eng *apply.Engine) (err error) {
+	base := func(eng *apply.Engine) (string, error) { return eng.MergeBase(ctx, from) }
+	j, err := e.judge(ctx, fs, base, false, apply.EvaluateRequest{CallSite: wire.Gate, PolicyAt: from}, func(eng *apply.Engine) (err error) {
 		rep, err = eng.Receipts().Verify(ctx)
 		return err
 	})
@@ -151,8 +156,9 @@ type judged struct {
 	changeset wire.ChangeSet
 }
 
-// judge evaluates what is there against a revision; then runs with the same engine.
-func (e *env) judge(ctx context.Context, fs *pflag.FlagSet, from string, staged bool, q apply.EvaluateRequest, then func(*apply.Engine) error) (j *judged, err error) {
+// judge evaluates what is there against the revision that from names; then runs with
+// the same engine.
+func (e *env) judge(ctx context.Context, fs *pflag.FlagSet, from func(*apply.Engine) (string, error), staged bool, q apply.EvaluateRequest, then func(*apply.Engine) error) (j *judged, err error) {
 	w, err := e.openWorkspace(ctx, fs)
 	if err != nil {
 		return nil, err
@@ -166,7 +172,11 @@ func (e *env) judge(ctx context.Context, fs *pflag.FlagSet, from string, staged 
 	}
 	defer func() { err = errors.Join(err, eng.Close()) }()
 	st.step("reading the workspace")
-	if q.Changed, err = eng.Changed(ctx, from, staged); err != nil {
+	rev, err := from(eng)
+	if err != nil {
+		return nil, err
+	}
+	if q.Changed, err = eng.Changed(ctx, rev, staged); err != nil {
 		return nil, err
 	}
 	j = &judged{repo: eng.Root()}

@@ -63,24 +63,61 @@ func (r *Repo) Revision(ctx context.Context, name string) (Revision, error) {
 	return Revision{commit, tree}, nil
 }
 
-// askGit resolves a name by the git program, confined as in indexFromGit.
+// MergeBase is the commit at which HEAD left the history of the commit that a name
+// means: the one that `git diff NAME...` compares with. Where there are several,
+// it is the one that git takes. ErrNoRevision if the name means none, or the two
+// have no commit in common, as in a clone that is too shallow.
+func (r *Repo) MergeBase(ctx context.Context, name string) (Revision, error) {
+	v, err := r.Revision(ctx, name)
+	if err != nil {
+		return Revision{}, err
+	}
+	h, err := r.Head()
+	if err != nil {
+		return Revision{}, err
+	}
+	if v.Commit == "" || h.Commit == "" || v.Commit == h.Commit {
+		return v, nil
+	}
+	commit, err := r.gitCommit(ctx, "merge-base", v.Commit, h.Commit)
+	if err != nil {
+		return Revision{}, fmt.Errorf("where HEAD and %.200q part: %w", name, err)
+	}
+	tree, err := r.objs.treeOf(commit)
+	if err != nil {
+		return Revision{}, fmt.Errorf("read revision %.200q: %w", commit, err)
+	}
+	return Revision{commit, tree}, nil
+}
+
+// askGit resolves a name by the git program.
 func (r *Repo) askGit(ctx context.Context, name string) (string, error) {
 	if name == "" || len(name) > 1000 || strings.ContainsAny(name, "\x00\n") || strings.Contains(name, "..") {
 		return "", fmt.Errorf("%.200q: %w", name, ErrNoRevision)
 	}
-	bin, err := exec.LookPath("git")
+	commit, err := r.gitCommit(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	if err != nil {
 		return "", fmt.Errorf("look up revision %.200q: %w", name, err)
 	}
+	return commit, nil
+}
+
+// gitCommit runs the git program, confined as in indexFromGit, for the name of one
+// commit. ErrNoRevision when it says that there is none.
+func (r *Repo) gitCommit(ctx context.Context, args ...string) (string, error) {
+	bin, err := exec.LookPath("git")
+	if err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, "--no-pager", "--no-optional-locks",
+	cmd := exec.CommandContext(ctx, bin, append([]string{"--no-pager", "--no-optional-locks",
 		"-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*",
-		"--git-dir="+r.GitDir, "--work-tree="+r.Places.Root, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
+		"--git-dir=" + r.GitDir, "--work-tree=" + r.Places.Root}, args...)...)
 	cmd.Dir = r.Places.Root
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
-		"GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1", "GIT_TERMINAL_PROMPT=0", "GIT_PAGER=cat",
+		"GIT_OPTIONAL_LOCKS=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_TERMINAL_PROMPT=0", "GIT_PAGER=cat",
 	}
 	var out, msg capped
 	out.max, msg.max = 4<<10, 4<<10
@@ -91,13 +128,13 @@ func (r *Repo) askGit(ctx context.Context, name string) (string, error) {
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case errors.As(err, &exit) && len(out.b) == 0:
-		return "", fmt.Errorf("%.200q: %w", name, ErrNoRevision)
+		return "", ErrNoRevision
 	case err != nil:
-		return "", fmt.Errorf("look up revision %.200q: %w: %.200q", name, err, msg.b)
+		return "", fmt.Errorf("%w: %.200q", err, msg.b)
 	}
 	id, err := parseOID(string(bytes.TrimSpace(out.b)))
 	if err != nil {
-		return "", fmt.Errorf("look up revision %.200q: %w", name, err)
+		return "", err
 	}
 	return id.String(), nil
 }
@@ -288,8 +325,8 @@ func (r *Repo) DifferencesToIndex(ctx context.Context, from Revision) ([]Differe
 	}
 	for i := range x.entries {
 		e := &x.entries[i]
-		if e.flags&(inIndex|unmerged) == 0 {
-			continue
+		if e.flags&(inIndex|unmerged) == 0 || e.flags&intentOnly != 0 {
+			continue // git would not commit what it was only told to expect (git add -N)
 		}
 		d := m[e.path]
 		d.Path = e.path
@@ -309,8 +346,8 @@ func (r *Repo) DifferencesToIndex(ctx context.Context, from Revision) ([]Differe
 	return out, nil
 }
 
-// InIndex is what the index has at the paths given; paths that it does not have
-// are not in the result.
+// InIndex is what the index has at the paths given; paths that it does not have,
+// or only expects (git add -N), are not in the result.
 func (r *Repo) InIndex(ctx context.Context, paths []string) (map[string]Stored, error) {
 	x, _, err := r.index(ctx)
 	if err != nil {
@@ -319,7 +356,7 @@ func (r *Repo) InIndex(ctx context.Context, paths []string) (map[string]Stored, 
 	out := map[string]Stored{}
 	for _, p := range paths {
 		i, ok := slices.BinarySearchFunc(x.entries, p, func(e entry, p string) int { return strings.Compare(e.path, p) })
-		if ok && x.entries[i].flags&inIndex != 0 {
+		if ok && x.entries[i].flags&(inIndex|intentOnly) == inIndex {
 			out[p] = Stored{snapshot.FileMode(canonicalMode(x.mode(&x.entries[i]))), x.id(&x.entries[i])}
 		}
 	}
