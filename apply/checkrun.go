@@ -86,6 +86,7 @@ func (e *Engine) commandSpec(c policy.Command, cs wire.CallSite, isolate bool) c
 			s.Pass[name] = v
 		}
 	}
+	s.Egress = e.cfg.Sandbox.Network
 	if n := e.cfg.Limits.OutputBytes; n > 0 {
 		s.Limits.Output = int(n)
 	}

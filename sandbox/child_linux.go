@@ -53,6 +53,7 @@ type child struct {
 	out      io.Writer
 	order    order
 	ring     int         // session keyring, of an isolated launch
+	proxy    int         // port of the listener that the host serves, 0 for none
 	groups   []int       // descriptors by which the command enters control groups
 	stopping atomic.Bool // the parent's pipe ended: nothing more is reported
 }
@@ -117,6 +118,12 @@ func (c *child) setup() error {
 		if !s.Network {
 			if err := loopbackUp(); err != nil {
 				return fail(err, "bring up loopback")
+			}
+			if len(s.Egress) > 0 {
+				var err error
+				if c.proxy, err = lendListener(); err != nil {
+					return fail(err, "listen for the proxy")
+				}
 			}
 		}
 		mounts := setupMounts
@@ -200,6 +207,9 @@ func (c *child) probe() (bool, error) {
 	if p.spec.Isolate {
 		p.attempt(&r, c.order.Bait, c.ring, c.order.Bounded)
 	}
+	if c.proxy != 0 {
+		p.askProxy(&r, c.proxy, c.order.Bait)
+	}
 	if err := tell(c.out, &r); err != nil {
 		return false, err
 	}
@@ -251,7 +261,18 @@ func (c *child) start() (int, error) {
 	s := &c.order.Spec
 	var env []string
 	for k, v := range s.Env {
-		env = append(env, k+"="+v)
+		if c.proxy == 0 || !slices.Contains(proxyVariables[:], k) {
+			env = append(env, k+"="+v)
+		}
+	}
+	if c.proxy != 0 {
+		for _, k := range proxyVariables {
+			v := fmt.Sprintf("http://127.0.0.1:%d", c.proxy)
+			if strings.EqualFold(k, "no_proxy") {
+				v = "localhost,127.0.0.1,::1"
+			}
+			env = append(env, k+"="+v)
+		}
 	}
 	sort.Strings(env)
 	if err := os.Chdir(s.Dir); err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/aspengine/asp/sandbox/cgroup"
+	"github.com/aspengine/asp/sandbox/egress"
 	"golang.org/x/sys/unix"
 )
 
@@ -45,6 +46,7 @@ type Process struct {
 	half     *half
 	spec     Spec
 	boundary Boundary
+	proxy    *egress.Proxy // nil for none
 	started  time.Time
 
 	mu       sync.Mutex
@@ -74,7 +76,14 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox: %w", err)
 	}
+	rules, err := egressRules(s)
+	if err != nil {
+		return nil, err
+	}
 	netOff := namespaces && !s.Network && caps.NetNS.Answer == Yes && !slices.Contains(s.off, layerNetwork)
+	if len(rules) > 0 && !netOff {
+		return nil, &UnsupportedError{s.Require, "some of the network is granted, and there is no network namespace to close the rest: " + caps.NetNS.String(), nil}
+	}
 	s.Network = !netOff
 	h, err := s.Spare.take(namespaces, netOff, stdio)
 	if h == nil && err == nil {
@@ -112,10 +121,11 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 		o.Bait = &l.bait
 		defer l.close()
 	}
-	err = p.admitRun(o, l, enter, unbound)
+	err = p.admitRun(o, l, enter, unbound, rules)
 	if err != nil {
 		h.kill()
 		h.finish()
+		p.endProxy()
 		close(p.done)
 		p.watching.Wait()
 		if ctx.Err() != nil {
@@ -158,9 +168,14 @@ func admit(caps Caps, s Spec) (namespaces bool, err error) {
 
 // admitRun tells the child what to do, takes its probe's answer and decides.
 // enter leads into the control groups, which do not hold what unbound says.
-func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string) error {
+func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, rules []egress.Rule) error {
 	if err := errors.Join(p.half.send(&o), pass(p.half.in, enter)); err != nil {
 		return fmt.Errorf("start sandbox: send order: %w", err)
+	}
+	if len(rules) > 0 {
+		// Before the report: the probe tries the proxy. Without a listener the report
+		// says what was wrong.
+		p.proxy, _ = serveProxy(p.half.in, rules)
 	}
 	r, err := p.half.receive()
 	if err != nil {
@@ -183,6 +198,9 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string) 
 	p.boundary = verdict(&p.spec, r, o.Marker, o.Namespaces)
 	if l != nil {
 		p.boundary.isolated(&p.spec, r, l)
+	}
+	if p.proxy != nil {
+		p.boundary.egress(&p.spec, r)
 	}
 	p.boundary.Bounded = o.Bounded
 	if len(o.Bounded) > 0 {
@@ -264,6 +282,7 @@ func (p *Process) Wait() (Result, error) {
 		r, rerr = p.half.receive()
 	}
 	stuck := p.half.finish()
+	log := p.endProxy()
 	if pid > 0 && rerr != nil && !p.half.namespaces {
 		// The child half did not end by itself; what it guarded is leaderless.
 		_ = syscall.Kill(-pid, syscall.SIGKILL)
@@ -272,7 +291,7 @@ func (p *Process) Wait() (Result, error) {
 	p.watching.Wait()
 	res := Result{
 		Started: r.Started, StartError: r.StartErr, ExitCode: r.ExitCode, Signal: r.Signal, Leftovers: r.Leftovers,
-		Elapsed: time.Since(p.started), Boundary: p.boundary,
+		Elapsed: time.Since(p.started), Boundary: p.boundary, Egress: log,
 	}
 	res.Stdout, res.Stderr, res.Truncated = p.half.output()
 	p.mu.Lock()

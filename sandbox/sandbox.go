@@ -186,7 +186,12 @@ type Spec struct {
 	// the mounts and the system directories. Missing ones are ignored.
 	Read    []string
 	Network bool // keep the host's network; false gives a loopback that is up and nothing else
-	Limits  Limits
+	// Egress lists what may be reached although the network is off, each as
+	// egress.ParseRule reads it: through a proxy that the host runs, of which HTTP_PROXY
+	// and HTTPS_PROXY tell the command. Not with Network, and refused without a network
+	// namespace.
+	Egress []string
+	Limits Limits
 	// MergeOutput sends both streams to Result.Stdout, in the order written.
 	MergeOutput bool
 	off         []string // layers left out, for the tests of this room
@@ -205,6 +210,8 @@ type Boundary struct {
 	// Bounded names what a control group bounds for the run as a whole: memory, pids,
 	// cpu. What was asked for and is not in here is bounded per process or not at all.
 	Bounded []string
+	// Egress is what the proxy lets through; nil where there is none.
+	Egress []string
 	// Attempts are what was tried from inside before the command: at every protected
 	// directory, and in an isolated launch against the rest of the machine.
 	Attempts []Attempt
@@ -274,7 +281,9 @@ type Result struct {
 	Stderr     []byte
 	Truncated  bool // a stream was longer than Limits.Output
 	Elapsed    time.Duration
-	Boundary   Boundary
+	// Egress says what the command asked the proxy for and what came of it, bounded.
+	Egress   []string
+	Boundary Boundary
 }
 
 // Prove finds out by an isolated launch of nothing much what such a launch proves here,

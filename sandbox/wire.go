@@ -162,6 +162,7 @@ func (s *Spec) fields(w *wire) {
 	number(w, &l.FileSize)
 	number(w, &l.Memory)
 	w.bool(&s.MergeOutput)
+	w.strings(&s.Egress)
 }
 
 func (o *startOrder) fields(w *wire) {

@@ -40,6 +40,8 @@ type Spec struct {
 	// stay visible. "" takes the system's usual one.
 	Path    string
 	Network bool // keep the host's network
+	// Egress lists what of the network it may reach; see sandbox.Spec.
+	Egress  []string
 	Isolate bool // isolate where the machine can, though Require says less
 	Limits  sandbox.Limits
 }
@@ -122,7 +124,7 @@ func (c *Check) sandbox(cand *worktree.Candidate) (sandbox.Spec, error) {
 		}
 	}
 	s.Argv, s.Require, s.Network, s.Limits, s.MergeOutput = c.spec.Argv, c.spec.Require, c.spec.Network, c.spec.Limits, true
-	s.Isolate = c.spec.Isolate
+	s.Isolate, s.Egress = c.spec.Isolate, c.spec.Egress
 	if c.spec.Timeout > 0 {
 		s.Limits.Wall = c.spec.Timeout
 	}
@@ -135,6 +137,9 @@ func (c *Check) fill(res *checks.Result, out sandbox.Result) {
 	res.ExitCode, res.Output, res.Truncated = out.ExitCode, out.Stdout, out.Truncated
 	res.Evidence, res.DirectWrite = out.Boundary.Evidence, out.Boundary.DirectWrite
 	res.Probed = out.Boundary.Record()
+	if len(out.Egress) > 0 {
+		res.Notes = append(res.Notes, c.name+" asked for the network: "+strings.Join(out.Egress, ", "))
+	}
 	res.Isolation = isolation(out.Boundary.Level)
 	switch {
 	case out.Cancelled:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/sandbox/egress"
 	"github.com/aspengine/asp/seam/wire"
 )
 
@@ -52,6 +53,7 @@ type Sandbox struct {
 	Require wire.Mode // advisory for none, mediated-write, isolated
 	Read    []string  // absolute paths that may be read beside the candidate
 	Env     []string  // names of variables that are passed on
+	Network []string  // destinations that command checks may reach, as egress.ParseRule reads them
 	Limits  map[string]int64
 }
 
@@ -248,7 +250,7 @@ func (r *reader) integers(v canon.Value, path string, least int64, into map[stri
 
 func readSandbox(r *reader, v canon.Value, path string) Sandbox {
 	s := Sandbox{Require: wire.Advisory}
-	if !r.object(v, path, "require", "read", "env", "limits") {
+	if !r.object(v, path, "require", "read", "env", "limits", "network") {
 		return s
 	}
 	member(v, path, "require", func(m canon.Value, path string) {
@@ -272,6 +274,17 @@ func readSandbox(r *reader, v canon.Value, path string) Sandbox {
 				r.envName(k, path)
 			}
 			return k
+		})
+	})
+	member(v, path, "network", func(m canon.Value, path string) {
+		s.Network = list(r, m, path, 0, true, func(e canon.Value, path string) string {
+			d := r.text(e, path)
+			if e.Kind() == canon.String {
+				if _, err := egress.ParseRule(d); err != nil {
+					r.fail(path, "%v", err)
+				}
+			}
+			return d
 		})
 	})
 	member(v, path, "limits", func(m canon.Value, path string) {

@@ -26,7 +26,8 @@ var rooms = []room{
 	{"seam/schema", []string{"internal/canon", "seam/wire"}, "describes the types of the messages"},
 	{"seam/manifest", []string{"internal/canon", "internal/home", "internal/vfs", "seam/wire"}, "manifests in the state directory, and the files that they name"},
 	{"seam/rpc", []string{"internal/canon", "seam/wire"}, "a connection: lines, envelopes and pairing; the errors in them are messages"},
-	{"sandbox", []string{"internal/canon", "sandbox/cgroup"}, "starts children; knows nothing of plans or trees"},
+	{"sandbox", []string{"internal/canon", "sandbox/cgroup", "sandbox/egress"}, "starts children; knows nothing of plans or trees"},
+	{"sandbox/egress", nil, "the proxy by which some of the network is let through"},
 	{"sandbox/cgroup", nil, "control groups, below the caller's own"},
 	{"sandbox/sandboxtest", []string{"internal/need", "sandbox"}, "helps tests to be a sandbox's child"},
 
@@ -56,7 +57,7 @@ var rooms = []room{
 	{"worktree", []string{"sandbox", "snapshot"}, "the after-state as a tree that a sandbox can show"},
 	{"checks", []string{"internal/canon", "seam/wire", "snapshot", "worktree"}, "runs checks over a candidate and watches the base for drift; a provider's answer keeps the words of the protocol"},
 	{"checks/command", []string{"checks", "sandbox", "worktree"}, "a check that is a program in a sandbox over a candidate"},
-	{"checks/policy", []string{"checks", "internal/canon", "internal/home", "internal/vfs", "seam/wire"}, "decides on results by configuration; runs nothing; keeps the policies that were decided by"},
+	{"checks/policy", []string{"checks", "internal/canon", "internal/home", "internal/vfs", "sandbox/egress", "seam/wire"}, "decides on results by configuration; runs nothing; keeps the policies that were decided by"},
 	{"seam/provider", []string{"checks", "editplan", "internal/canon", "internal/home", "internal/vfs", "sandbox", "seam/manifest", "seam/rpc", "seam/wire",
 		"snapshot", "worktree"},
 		"provider processes: launched in a sandbox, held against the contract, reported as results of checks"},

@@ -1,0 +1,390 @@
+// Package egress is the only way out of a sandbox that may reach some of the network: a
+// proxy that the host runs on a listener which exists in the sandbox's own network
+// namespace. The command is told of it by the usual variables (HTTP_PROXY,
+// HTTPS_PROXY); a program that does not look at them reaches nothing, at once.
+//
+// A destination is a host, a port and a protocol of the trusted configuration. The name
+// is resolved by the host, the addresses are looked at, and what is dialled is one of
+// the very addresses that were looked at: a name that resolves to the machine
+// itself, to a private, link-local or otherwise special address is refused, however
+// often its answer changes. Everything that is not listed is refused at once and recorded.
+//
+// The proxy reads no content beyond the head of a request, and changes none.
+package egress
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Protocols of a Rule.
+const (
+	HTTPS = "https" // by CONNECT, and what follows begins like TLS
+	HTTP  = "http"  // by CONNECT never: requests to the proxy, one a connection
+	TCP   = "tcp"   // by CONNECT, anything
+)
+
+// Rule is one destination. Host is a name or an address, in lower case.
+type Rule struct {
+	Host  string
+	Port  int
+	Proto string
+}
+
+// String is the form that ParseRule reads.
+func (r Rule) String() string {
+	return r.Proto + "://" + net.JoinHostPort(r.Host, strconv.Itoa(r.Port))
+}
+
+// ParseRule reads host:port, which is https, or one of https://, http:// and tcp:// before
+// host:port. Wildcards are not known: each would have to be judged by who owns
+// the names below it.
+func ParseRule(s string) (Rule, error) {
+	r := Rule{Proto: HTTPS}
+	if proto, rest, ok := strings.Cut(s, "://"); ok {
+		r.Proto, s = proto, rest
+	}
+	if r.Proto != HTTPS && r.Proto != HTTP && r.Proto != TCP {
+		return r, fmt.Errorf("protocol %.20q, must be https, http or tcp", r.Proto)
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return r, fmt.Errorf("%.100q, must be host:port", s)
+	}
+	if r.Port, err = strconv.Atoi(port); err != nil || r.Port < 1 || r.Port > 65535 || port != strconv.Itoa(r.Port) {
+		return r, fmt.Errorf("%.20q is no port", port)
+	}
+	if r.Host = normal(host); r.Host == "" {
+		return r, fmt.Errorf("%.100q is no name of a host", host)
+	}
+	if a, err := netip.ParseAddr(r.Host); err == nil && !Public(a) {
+		return r, fmt.Errorf("%s is an address that is never let through", a)
+	}
+	return r, nil
+}
+
+// normal is the one spelling of a host, "" for what is none.
+func normal(host string) string {
+	if a, err := netip.ParseAddr(host); err == nil && a.Zone() == "" {
+		return a.Unmap().String()
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if host == "" || len(host) > 253 {
+		return ""
+	}
+	digits := true // of the last label: then it is a number in some spelling, not a name
+	for label := range strings.SplitSeq(host, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return ""
+		}
+		digits = true
+		for i := range len(label) {
+			c := label[i]
+			if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
+				return ""
+			}
+			digits = digits && c >= '0' && c <= '9'
+		}
+		digits = digits || strings.HasPrefix(label, "0x")
+	}
+	if digits {
+		return ""
+	}
+	return host
+}
+
+// special are the ranges that Public refuses beyond what package netip tells. Some of
+// them carry an address of version 4 inside, which could be any.
+var special = func() []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range [...]string{
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+		"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
+	} {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}()
+
+// Public tells whether an address is one of the internet's: not of this machine, of a
+// private or shared network, link-local (where clouds keep credentials), multicast,
+// reserved, or one that is translated to another.
+func Public(a netip.Addr) bool {
+	a = a.Unmap()
+	if !a.IsValid() || a.Zone() != "" || !a.IsGlobalUnicast() || a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() {
+		return false
+	}
+	for _, p := range special {
+		if p.Contains(a) {
+			return false
+		}
+	}
+	return true
+}
+
+// Limits bound a proxy.
+const (
+	maxConns = 64      // at a time; more are refused
+	maxBytes = 4 << 30 // both directions, all connections together
+	maxHead  = 64 << 10
+	maxLog   = 100
+
+	headTime = 10 * time.Second // until a request is complete
+	dialTime = 10 * time.Second // to resolve and to connect
+	idleTime = 2 * time.Minute
+)
+
+// Proxy serves one listener. Everything that it started has ended when Close returns.
+type Proxy struct {
+	rules  map[Rule]bool
+	ctx    context.Context
+	cancel context.CancelFunc
+	l      net.Listener
+	wg     sync.WaitGroup
+
+	// For tests: how to resolve, what to let through, how to dial.
+	resolve func(context.Context, string) ([]netip.Addr, error)
+	public  func(netip.Addr) bool
+	dial    func(context.Context, netip.AddrPort) (net.Conn, error)
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	bytes int64
+	log   []string
+	said  map[string]bool
+}
+
+// Serve begins to serve l, which belongs to the proxy then.
+func Serve(l net.Listener, rules []Rule) *Proxy {
+	p := newProxy(l, rules)
+	p.start()
+	return p
+}
+
+func newProxy(l net.Listener, rules []Rule) *Proxy {
+	p := &Proxy{rules: map[Rule]bool{}, l: l, conns: map[net.Conn]bool{}, said: map[string]bool{}, public: Public}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for _, r := range rules {
+		p.rules[r] = true
+	}
+	p.resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	}
+	p.dial = func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", to.String())
+	}
+	return p
+}
+
+func (p *Proxy) start() {
+	p.wg.Go(func() {
+		for {
+			c, err := p.l.Accept()
+			if err != nil {
+				if p.ctx.Err() != nil || !errors.Is(err, syscallTemporary) {
+					return
+				}
+				continue
+			}
+			if !p.enter(c) {
+				c.Close()
+				continue
+			}
+			p.wg.Go(func() {
+				defer p.leave(c)
+				p.serve(c)
+			})
+		}
+	})
+}
+
+// Close ends all connections and waits for what serves them.
+func (p *Proxy) Close() {
+	p.cancel()
+	p.l.Close()
+	p.mu.Lock()
+	for c := range p.conns {
+		c.Close()
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+// Log says what was asked for, each destination once and in order, bounded.
+func (p *Proxy) Log() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.log...)
+}
+
+func (p *Proxy) note(word, what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	line := fmt.Sprintf("%s %.200q", word, what)
+	if p.said[line] || len(p.log) > maxLog {
+		return
+	}
+	if len(p.log) == maxLog {
+		line = "and more"
+	}
+	p.said[line] = true
+	p.log = append(p.log, line)
+}
+
+func (p *Proxy) enter(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.conns) >= 2*maxConns || p.ctx.Err() != nil { // each may have one outwards
+		return false
+	}
+	p.conns[c] = true
+	return true
+}
+
+func (p *Proxy) leave(c net.Conn) {
+	c.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+}
+
+// spend counts n bytes and tells whether there was room for them.
+func (p *Proxy) spend(n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bytes += int64(n)
+	return p.bytes <= maxBytes
+}
+
+func refuse(c net.Conn, status, why string) {
+	_ = c.SetWriteDeadline(time.Now().Add(headTime))
+	fmt.Fprintf(c, "HTTP/1.1 %s\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s\n", status, len(why)+1, why)
+}
+
+// serve answers one request.
+func (p *Proxy) serve(c net.Conn) {
+	_ = c.SetReadDeadline(time.Now().Add(headTime))
+	r := bufio.NewReaderSize(io.LimitReader(c, maxHead), 4096)
+	head, err := readHead(r)
+	if err != nil {
+		refuse(c, "400 Bad Request", "no request: "+err.Error())
+		return
+	}
+	rule, first, err := head.rule()
+	if err != nil {
+		refuse(c, "400 Bad Request", err.Error())
+		return
+	}
+	if rule.Proto != HTTP && !p.rules[rule] {
+		rule.Proto = TCP // which CONNECT may be as well
+	}
+	if !p.rules[rule] {
+		p.note("refused", rule.Host+":"+strconv.Itoa(rule.Port))
+		refuse(c, "403 Forbidden", "the sandbox does not let this destination through")
+		return
+	}
+	out, status, err := p.connect(rule)
+	if err != nil {
+		p.note("failed", rule.String()+": "+err.Error())
+		refuse(c, status, err.Error())
+		return
+	}
+	if !p.enter(out) {
+		out.Close()
+		refuse(c, "503 Service Unavailable", "too many connections")
+		return
+	}
+	defer p.leave(out)
+	p.note("connected", rule.String())
+	_ = c.SetReadDeadline(time.Time{})
+	buffered, _ := r.Peek(r.Buffered())
+	in := io.MultiReader(strings.NewReader(first+string(buffered)), c)
+	if rule.Proto != HTTP {
+		_ = c.SetWriteDeadline(time.Now().Add(headTime))
+		if _, err := io.WriteString(c, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+			return
+		}
+	}
+	if rule.Proto == HTTPS {
+		// A record of a TLS handshake, and nothing that another protocol begins with.
+		b := make([]byte, 1)
+		_ = c.SetReadDeadline(time.Now().Add(idleTime))
+		if _, err := io.ReadFull(in, b); err != nil || b[0] != 22 {
+			p.note("refused", rule.String()+": what was sent is not TLS")
+			return
+		}
+		in = io.MultiReader(strings.NewReader(string(b)), in)
+	}
+	p.relay(c, out, in)
+}
+
+// connect resolves and dials. What is dialled is what was looked at.
+func (p *Proxy) connect(r Rule) (net.Conn, string, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, dialTime)
+	defer cancel()
+	addrs := []netip.Addr{}
+	if a, err := netip.ParseAddr(r.Host); err == nil {
+		addrs = append(addrs, a)
+	} else if addrs, err = p.resolve(ctx, r.Host); err != nil {
+		return nil, "502 Bad Gateway", errors.New("the name could not be resolved")
+	}
+	// One special address spoils the answer: who mixes them tries something.
+	for _, a := range addrs {
+		if !p.public(a) {
+			return nil, "403 Forbidden", errors.New("the name resolves to an address that is never let through")
+		}
+	}
+	err := errors.New("the name has no address")
+	for _, a := range addrs {
+		var c net.Conn
+		if c, err = p.dial(ctx, netip.AddrPortFrom(a.Unmap(), uint16(r.Port))); err == nil {
+			return c, "", nil
+		}
+		err = errors.New("no connection")
+	}
+	return nil, "502 Bad Gateway", err
+}
+
+// relay copies both ways until one end is done or nothing moves any more.
+func (p *Proxy) relay(c, out net.Conn, in io.Reader) {
+	copyAll := func(to net.Conn, from io.Reader, conn net.Conn) {
+		b := make([]byte, 32<<10)
+		for {
+			_ = conn.SetReadDeadline(time.Now().Add(idleTime))
+			n, err := from.Read(b)
+			if n > 0 {
+				_ = to.SetWriteDeadline(time.Now().Add(idleTime))
+				if !p.spend(n) {
+					p.note("refused", "more bytes than a run may move")
+					err = io.ErrShortBuffer
+				} else if _, werr := to.Write(b[:n]); werr != nil {
+					err = werr
+				}
+			}
+			if err == io.EOF {
+				if h, ok := to.(interface{ CloseWrite() error }); ok && h.CloseWrite() == nil {
+					return
+				}
+			}
+			if err != nil {
+				// Neither direction makes sense without the other.
+				c.Close()
+				out.Close()
+				return
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { copyAll(c, out, out) })
+	copyAll(out, in, c)
+	wg.Wait()
+}
