@@ -217,7 +217,7 @@ func (w *workshop) try(ctx context.Context, r row) (outcome, string, error) {
 const perMutant = 15 * time.Minute
 
 func (w *workshop) test(ctx context.Context, r row, overlay string) (outcome, string, error) {
-	args := []string{"test", "-failfast", "-timeout", perMutant.String(), "-run", r.run, "./" + r.pkg}
+	args := []string{"test", "-vet=off", "-failfast", "-timeout", perMutant.String(), "-run", r.run, "./" + r.pkg}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = w.root
 	cmd.Env = os.Environ()

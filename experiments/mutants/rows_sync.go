@@ -38,7 +38,7 @@ func syncs() []row {
 		{id: "sync-area-parent", kind: "sync", file: sync, pkg: commit, run: commitCuts,
 			text: "t.txroot.Sync, t.holder.Sync}", mutant: "t.txroot.Sync}"},
 		{id: "sync-names-directory", kind: "sync", file: sync, pkg: commit, run: commitCuts,
-			text: "all = append(all, func() error { return t.syncKey(k) })", mutant: "all = append(all, func() error { return nil })"},
+			text: "all = append(all, func() error { return t.syncKey(k) })", mutant: "all = append(all, func() error { _ = k; return nil })"},
 		{id: "sync-names-area", kind: "sync", file: sync, pkg: commit, run: commitCuts,
 			text: "			all = append(all, a.dir.Sync)\n", mutant: "			all = append(all, func() error { return nil })\n"},
 		{id: "sync-names-moved-tree", kind: "sync", file: sync, pkg: commit, run: commitCuts,
@@ -60,7 +60,8 @@ func syncs() []row {
 		{id: "sync-tidy", kind: "sync", file: "apply/commit/clean.go", pkg: commit, run: commitCuts,
 			text: "return t.syncNames(ctx, barrierTidy)", mutant: "return ctx.Err()"},
 		{id: "sync-attention-list", kind: "sync", file: "apply/commit/attention.go", pkg: commit, run: "TestAttention|TestSaveFails|TestUnrecovered|TestDamaged",
-			text: "if err := own.Sync(); err != nil {", mutant: "if err := error(nil); err != nil {"},
+			text: "if err := own.Sync(); err != nil {", mutant: "if err := error(nil); err != nil {",
+			survives: "without the list the next recovery looks at the same places and asks again"},
 		{id: "sync-beside-record", kind: "sync", file: "apply/commit/stage.go", pkg: commit, run: "TestFM04OtherMount|TestOrder",
 			text: "if err := t.syncAreas(ctx); err != nil {", mutant: "if err := ctx.Err(); err != nil {"},
 
