@@ -30,7 +30,7 @@ func preconditions() []row {
 		{id: "refuse-filter", kind: "precondition", file: file, pkg: here, run: run,
 			text: "case in.Staging && i.Filter != \"\":", mutant: "case false:"},
 		{id: "refuse-link-in-the-path", kind: "no-follow", file: live, pkg: here, run: run,
-			text: "		d.blocked = &it\n		return nil\n	default:\n", mutant: "		_ = it\n		d.absent = true\n		return nil\n	default:\n"},
+			text: "		case st.Kind == vfs.KindSymlink:\n", mutant: "		case false:\n"},
 		{id: "refuse-protected-directory", kind: "precondition", file: live, pkg: here, run: run,
 			text: "if d.stat.SameFile(x) {", mutant: "if false {"},
 		{id: "refuse-nested-repository", kind: "precondition", file: live, pkg: here, run: run,
