@@ -46,6 +46,10 @@ type Options struct {
 	Verdicts *Verdicts
 	// Machine is what other engines were told of the machine; nil: one of its own.
 	Machine *Machine
+	// Shares is an engine of a process that lives on, with Reside called on it. If
+	// this one opens the same git work tree, it looks at it through that engine's
+	// memory. It outlives this one. nil: each engine looks for itself.
+	Shares *Engine
 	// UserHome is the user's home directory, hidden from checks.
 	UserHome string
 	// Before, if set, runs before each numbered stage; tests use it to change
@@ -122,18 +126,9 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 	if e.state, err = o.Home.Workspace(id); err != nil {
 		return nil, err
 	}
-	so := snapshot.Options{State: e.state.Dir()}
-	var ws snapshot.Workspace
-	if plain {
-		ws, err = snapshot.OpenPlain(ctx, id.Root, so)
-	} else {
-		ws, err = gitbase.OpenPlaces(ctx, places, so)
-	}
-	if err != nil {
+	if err := e.openTree(ctx, id.Root, places, plain); err != nil {
 		return nil, err
 	}
-	e.ws = ws
-	e.git, _ = ws.(*gitbase.Repo)
 	if e.root, err = e.fs.OpenRoot(e.ws.Root()); err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
@@ -159,6 +154,41 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 		o.Providers.Demand(level(e.cfg.Sandbox.Require), e.wantsIsolated())
 	}
 	return e, nil
+}
+
+// openTree opens the work tree at root, or shares the one of an engine that keeps it.
+func (e *Engine) openTree(ctx context.Context, root string, places gitbase.Places, plain bool) (err error) {
+	if s := e.o.Shares; s != nil && s.git != nil && !plain && s.git.Places == places {
+		e.ws, e.git = resident{s.git}, s.git
+		return nil
+	}
+	so := snapshot.Options{State: e.state.Dir()}
+	if plain {
+		e.ws, err = snapshot.OpenPlain(ctx, root, so)
+		return err
+	}
+	ws, err := gitbase.OpenPlaces(ctx, places, so)
+	if err != nil {
+		return err
+	}
+	e.ws = ws
+	e.git, _ = ws.(*gitbase.Repo)
+	return nil
+}
+
+// resident is a work tree that another engine owns.
+type resident struct{ *gitbase.Repo }
+
+// Close leaves it open.
+func (resident) Close() error { return nil }
+
+// Reside makes the engine keep what it sees of its workspace in memory, and watch
+// it, for the engines that name it in Options.Shares. Outside of git it does
+// nothing. To be called once, before anybody shares it.
+func (e *Engine) Reside() {
+	if e.git != nil {
+		e.git.Reside(gitbase.ResidentOptions{})
+	}
 }
 
 // Close releases everything. Safe on a half-opened engine.

@@ -66,7 +66,7 @@ func (e *Engine) account(ctx context.Context, rec []commit.Recovered) error {
 			continue
 		}
 		if base.Rev == "" {
-			s, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
+			s, err := e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true})
 			if err != nil {
 				return err
 			}

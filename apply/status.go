@@ -40,7 +40,7 @@ func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 	modes := sync.OnceValue(func() []wire.Mode { return <-asked })
 	defer modes()
 	var err error
-	if s.Stamp, err = e.ws.Stamp(ctx, snapshot.StampOptions{}); err != nil {
+	if s.Stamp, err = e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true}); err != nil {
 		return s, err
 	}
 	base := e.issue(s.Stamp.Baseline, started)

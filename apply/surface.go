@@ -442,7 +442,7 @@ func (e *Engine) Capabilities(ctx context.Context, q SurfaceRequest) (*wire.Capa
 	if q.RequestDigest == "" {
 		q.RequestDigest = RequestDigest("host/capabilities", canon.ObjectOf())
 	}
-	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
+	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true})
 	if err != nil {
 		return nil, err
 	}
@@ -509,7 +509,7 @@ func (e *Engine) AuthorityStatus(ctx context.Context, q SurfaceRequest) (*wire.A
 	if q.RequestDigest == "" {
 		q.RequestDigest = RequestDigest("host/authority/status", canon.ObjectOf())
 	}
-	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
+	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true})
 	if err != nil {
 		return nil, err
 	}

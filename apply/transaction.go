@@ -244,8 +244,11 @@ func (t *tx) recover(ctx context.Context) (bool, error) {
 }
 
 func (t *tx) look(ctx context.Context) (bool, error) {
+	// Swaps under a journal depend on no path but those touched, which are read anew
+	// whatever the stamp says. A tree that is exchanged or committed as a whole does.
+	o := snapshot.StampOptions{Content: t.r.VerifyContent, Watched: t.r.Publish == Journal}
 	var err error
-	if t.stamp, err = t.e.ws.Stamp(ctx, snapshot.StampOptions{Content: t.r.VerifyContent}); err != nil {
+	if t.stamp, err = t.e.ws.Stamp(ctx, o); err != nil {
 		return false, err
 	}
 	t.baseline = t.e.issue(t.stamp.Baseline, t.started)
@@ -572,7 +575,7 @@ func (e *Engine) Plan(ctx context.Context, load Loader) (editplan.File, refusal.
 		if _, err := e.recoverLocked(ctx); err != nil {
 			return fmt.Errorf("recover an earlier transaction: %w", err)
 		}
-		s, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
+		s, err := e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true})
 		if err != nil {
 			return err
 		}

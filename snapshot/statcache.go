@@ -254,13 +254,14 @@ func (b *CacheBuilder) Lookup(path string, s *scan.Stat) (Known, bool) {
 // Forget takes back the last Lookup: something better will be added.
 func (b *CacheBuilder) Forget() { b.kept = b.kept[:len(b.kept)-1] }
 
-// settled is how old a time stamp has to be before a later write is sure to
-// give another one: clocks tick every 10 ms at the slowest, and where stamps
-// have whole seconds (or two), much slower.
-func settled(s *scan.Stat, now int64) bool {
-	last := max(s.Mtime, s.Ctime)
+// Settled tells whether a file with these time stamps is old enough at now (all
+// in nanoseconds since the epoch) for a later write to be sure to give others:
+// clocks tick every 10 ms at the slowest, and where stamps have whole seconds (or
+// two), much slower.
+func Settled(mtime, ctime, now int64) bool {
+	last := max(mtime, ctime)
 	margin := int64(50e6)
-	if s.Mtime%1e9 == 0 && s.Ctime%1e9 == 0 {
+	if mtime%1e9 == 0 && ctime%1e9 == 0 {
 		margin = 3e9
 	}
 	return last+margin < now
@@ -268,9 +269,9 @@ func settled(s *scan.Stat, now int64) bool {
 
 // Add remembers k for a file that was read while it had the stat data s. A file
 // whose stamps are too fresh to tell a later write apart is not remembered.
-func (b *CacheBuilder) Add(path string, s *scan.Stat, k *Known) {
-	if len(path) > MaxPath || !settled(s, b.now) {
-		return
+func (b *CacheBuilder) Add(path string, s *scan.Stat, k *Known) bool {
+	if len(path) > MaxPath || !Settled(s.Mtime, s.Ctime, b.now) {
+		return false
 	}
 	var fl byte
 	if k.HasGit {
@@ -300,6 +301,7 @@ func (b *CacheBuilder) Add(path string, s *scan.Stat, k *Known) {
 		n = append(append(n, k.Clean[:]...), k.CleanKey[:]...)
 	}
 	b.news, b.n = n, b.n+1
+	return true
 }
 
 // MergeCaches makes the cache that a scan leaves behind. changed is false when

@@ -38,6 +38,10 @@ type ReadCloser interface {
 // that cannot be racy; Content reads and hashes every file.
 type StampOptions struct {
 	Content bool
+	// Watched allows a workspace that is resident to look only at what events
+	// say has changed. Nothing that a verdict over the whole tree hangs on may
+	// ask for it: there are writes that raise no event.
+	Watched bool
 }
 
 // OverlayEntry is one path that differs from the revision.
@@ -60,6 +64,7 @@ type Stamp struct {
 	Overlay  []OverlayEntry // sorted by Path; outside git: all files
 	Files    int            // names looked at
 	Hashed   int            // files whose content was read
+	Watched  bool           // only what events named was looked at
 	// Notes are facts a person should know (unreadable file, fallback taken).
 	Notes []string
 	// State is what the workspace that took the stamp keeps for After.

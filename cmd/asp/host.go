@@ -32,6 +32,10 @@ answered within a few seconds or cancelled, and providers are stopped. With --so
 it serves every client of yours that connects to PATH (mode 0600, in a directory of
 yours), until a signal; exit then ends one session.
 
+What a walk of the git work tree found is kept and its directories are watched, so that
+an apply costs the same in a large repository as in a small one; other requests that
+hang on the whole tree walk it.
+
 Configuration, enrolment and the committed policy are read anew for each request;
 limits.messageBytes holds from the start. ASP_TRACE=FILE appends a transcript of all
 messages without the contents of files; ASP_TRACE_CONTENTS=1 adds those.
@@ -66,6 +70,7 @@ func runHost(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
+	w.first.Reside()
 	h := host.New(w.hostOptions())
 	if socket, _ := fs.GetString("socket"); fs.Changed("socket") {
 		err = e.serveSocket(ctx, h, socket)

@@ -46,7 +46,7 @@ func (e *env) openWorkspace(ctx context.Context, fs *pflag.FlagSet) (_ *workspac
 // engine opens an engine, with the configuration and the policy of this moment.
 func (w *workspace) engine(ctx context.Context, step func(string)) (*apply.Engine, error) {
 	o := w.e.engineOptions(w.dir, w.home, step, false)
-	o.Providers, o.Verdicts, o.Machine = w.pool, w.known, w.machine
+	o.Providers, o.Verdicts, o.Machine, o.Shares = w.pool, w.known, w.machine, w.first
 	eng, err := apply.Open(ctx, o)
 	if err != nil {
 		return nil, classify(err)

@@ -33,8 +33,9 @@ var rooms = []room{
 
 	{"snapshot", []string{"internal/canon", "internal/crc32c", "internal/vfs", "snapshot/scan"}, "digests of what a walk sees"},
 	{"snapshot/scan", nil, "a parallel walk"},
+	{"snapshot/watch", nil, "events about directories, and when they tell nothing"},
 	{"snapshot/gitbase", []string{"internal/refusal", "internal/vfs", "snapshot", "snapshot/gitbase/attrs", "snapshot/gitbase/convert",
-		"snapshot/gitbase/gitconfig", "snapshot/gitbase/ignore", "snapshot/scan"}, "a workspace whose baseline is git's"},
+		"snapshot/gitbase/gitconfig", "snapshot/gitbase/ignore", "snapshot/scan", "snapshot/watch"}, "a workspace whose baseline is git's"},
 	{"snapshot/gitbase/attrs", []string{"snapshot/gitbase/ignore/pattern"}, "attribute lines start with an ignore pattern"},
 	{"snapshot/gitbase/convert", []string{"snapshot/gitbase/attrs", "snapshot/gitbase/gitconfig"}, "line ends depend on attributes and configuration"},
 	{"snapshot/gitbase/gitconfig", []string{"snapshot/gitbase/ignore/pattern"}, "conditional includes match by pattern"},
@@ -112,7 +113,7 @@ var outside = []struct {
 	{"go.yaml.in/yaml", []string{"provider/bundled/syntax"}, true, "reads YAML of candidates; nothing of ours is YAML"},
 	{"github.com/BurntSushi/toml", []string{"provider/bundled/syntax"}, true, "reads TOML of candidates; nothing of ours is TOML"},
 	{"golang.org/x/sys", []string{"apply/commit", "apply/exchange", "bench", "cmd/asp", "internal/lock", "internal/vfs", "preconditions", "receipt",
-		"sandbox", "sandbox/cgroup", "seam/conformance", "seam/host", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig", "snapshot/scan", "worktree"}, false,
+		"sandbox", "sandbox/cgroup", "seam/conformance", "seam/host", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig", "snapshot/scan", "snapshot/watch", "worktree"}, false,
 		"system calls that the standard library does not have"},
 }
 

@@ -22,3 +22,6 @@ func DecodeIndex(raw []byte) (n int, paths []string, err error) {
 	}
 	return n, paths, nil
 }
+
+// WhyWalked is why the last look of a resident work tree was a walk.
+func (r *Repo) WhyWalked() string { return r.keep.why }

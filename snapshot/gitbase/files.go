@@ -41,6 +41,9 @@ func (k *walker) look(w *walk, r *scan.Reader, d scan.DirHandle, path, name stri
 			k.replace(&l)
 			l = looked{st: *st}
 			want |= scan.WantSHA256 | scan.WantGit
+		} else if kn, ok := w.remembered(path, st); ok && (want&scan.WantSHA256 == 0 || !kn.SHA256.IsZero()) && (want&scan.WantGit == 0 || kn.HasGit) {
+			l.Known, l.fresh = kn, true
+			return l, nil
 		}
 	}
 	return l, k.readInto(r, d, name, want, &l)
@@ -144,8 +147,8 @@ func (k *walker) tracked(w *walk, r *scan.Reader, d scan.DirHandle, rl *rules, e
 }
 
 func (k *walker) remember(path string, l *looked) {
-	if l.fresh {
-		k.cache.Add(path, &l.st, &l.Known)
+	if l.fresh && k.cache.Add(path, &l.st, &l.Known) && k.cur != nil {
+		k.learned = append(k.learned, recent{path, l.st, l.Known})
 	}
 }
 
@@ -275,6 +278,9 @@ func (k *walker) untracked(w *walk, r *scan.Reader, d scan.DirHandle, path, name
 		return ignoreGone(err)
 	}
 	k.files++
+	if st.Nlink > 1 {
+		k.unsure()
+	}
 	switch st.Kind {
 	case scan.Dir:
 		return nil // made since the listing; the next look finds it

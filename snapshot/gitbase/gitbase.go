@@ -29,9 +29,9 @@ import (
 	"github.com/aspengine/asp/snapshot/scan"
 )
 
-// Repo is an opened git work tree. It implements snapshot.Workspace. It holds
-// no descriptor between calls and sees every later change of configuration,
-// HEAD and index.
+// Repo is an opened git work tree. It implements snapshot.Workspace. It sees
+// every later change of configuration, HEAD and index, and holds no descriptor
+// between calls but those of packs and, if it is resident, of its watches.
 type Repo struct {
 	Places
 	opts    snapshot.Options
@@ -42,6 +42,11 @@ type Repo struct {
 	mu    sync.Mutex
 	cache *snapshot.StatCache
 	moved bool
+	// Of a resident work tree, the decoded index and which one it is.
+	lastIndex *index
+	lastID    fileID
+
+	keep *keeper // nil: not resident
 }
 
 // maxDepth bounds how deep repositories are followed inside each other.
@@ -223,6 +228,9 @@ func (r *Repo) Protected() []vfs.Stat {
 
 // Close implements snapshot.Workspace.
 func (r *Repo) Close() error {
+	if r.keep != nil {
+		r.keep.close()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := r.objs.close()

@@ -46,9 +46,11 @@ func (r *Repo) pathInfo(ctx context.Context, virt map[string]*snapshot.Effect, p
 	if err != nil {
 		return nil, err
 	}
-	x, _, err := r.index(ctx)
-	if err != nil {
-		return nil, err
+	x := r.keptIndex()
+	if x == nil {
+		if x, _, err = r.index(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return r.infoOf(ctx, e, x, nil, virt, paths)
 }

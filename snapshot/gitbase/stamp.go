@@ -44,6 +44,17 @@ func (st *state) walked() map[string]*rules {
 // bytes that git would store for them, are the blob in HEAD's tree, with the
 // same mode.
 func (r *Repo) Stamp(ctx context.Context, o snapshot.StampOptions) (*snapshot.Stamp, error) {
+	if r.keep == nil {
+		return r.walkStamp(ctx, o)
+	}
+	s, err := r.keep.stamp(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("stamp %.200q: %w", r.Places.Root, err)
+	}
+	return s, nil
+}
+
+func (r *Repo) walkStamp(ctx context.Context, o snapshot.StampOptions) (*snapshot.Stamp, error) {
 	e, err := r.load(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("stamp %.200q: %w", r.Places.Root, err)
@@ -88,11 +99,15 @@ func (r *Repo) stamp(ctx context.Context, st *state, virt map[string]*snapshot.E
 	}
 	s.State = st
 	if changed && virt == nil {
-		r.mu.Lock()
-		r.cache, r.moved = cache, true
-		r.mu.Unlock()
+		r.learn(cache)
 	}
 	return s, nil
+}
+
+func (r *Repo) learn(cache *snapshot.StatCache) {
+	r.mu.Lock()
+	r.cache, r.moved = cache, true
+	r.mu.Unlock()
 }
 
 // index reads the index in whatever form it has. note tells of a detour.

@@ -31,6 +31,10 @@ type walk struct {
 	// remove directly in it: files and directories on the way to files.
 	virtDirs map[string]map[string]bool
 	ws       []walker
+	// Of a resident work tree: what is found is noted by directory, and what
+	// looks since the last walk learned of files.
+	rec    *recorder
+	recent map[string]recent
 }
 
 // todo is one directory on the stack of the walk.
@@ -57,6 +61,9 @@ type walker struct {
 	slow   []slowFile
 	dirs   []string
 	others []other
+
+	cur     *seen // what is noted of the directory at hand, if anything is
+	learned []recent
 }
 
 type slowFile struct {
@@ -88,14 +95,14 @@ func (w *walk) run() (*snapshot.Stamp, *snapshot.StatCache, bool, error) {
 }
 
 func (w *walk) once() (*snapshot.Stamp, []*snapshot.CacheBuilder, bool, error) {
-	old, now := w.r.cacheNow(), time.Now().UnixNano()
-	w.ws = make([]walker, w.r.workers)
-	for i := range w.ws {
-		w.ws[i].cache = old.Builder(now)
-	}
+	w.begin()
 	err := scan.Walk(w.ctx, w.root, w.r.workers, scan.Task[todo]{},
 		func(sw *scan.Worker[todo], d scan.DirHandle, t scan.Task[todo], err error) error {
-			return w.ws[sw.ID].dir(w, sw, d, t, err)
+			k := &w.ws[sw.ID]
+			if w.rec != nil {
+				return k.record(w, sw, d, t, err)
+			}
+			return k.dir(w, sw, d, t, err)
 		})
 	if err != nil {
 		return nil, nil, false, err
@@ -113,13 +120,30 @@ func (w *walk) once() (*snapshot.Stamp, []*snapshot.CacheBuilder, bool, error) {
 		again = again || k.attrs
 		parts[i] = k.cache
 	}
+	conclude(s, w.e, filtered)
+	return s, parts, again, nil
+}
+
+// begin makes the workers.
+func (w *walk) begin() {
+	old, now := w.r.cacheNow(), time.Now().UnixNano()
+	w.ws = make([]walker, w.r.workers)
+	for i := range w.ws {
+		w.ws[i].cache = old.Builder(now)
+	}
+	if w.rec != nil {
+		w.rec.parts = make([]recorderPart, w.r.workers)
+	}
+}
+
+// conclude puts what was found in order and computes the baseline.
+func conclude(s *snapshot.Stamp, e *env, filtered int) {
 	snapshot.SortOverlay(s.Overlay)
 	slices.Sort(s.Notes)
 	if filtered > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("%d files have a content filter, which is never run: they count as changed, by their bytes on disk", filtered))
 	}
-	s.Baseline = snapshot.Baseline{Rev: "git:tree:" + w.e.headTree.String(), Dirty: snapshot.DirtyDigest(s.Overlay)}
-	return s, parts, again, nil
+	s.Baseline = snapshot.Baseline{Rev: "git:tree:" + e.headTree.String(), Dirty: snapshot.DirtyDigest(s.Overlay)}
 }
 
 func (r *Repo) cacheNow() *snapshot.StatCache {
@@ -204,6 +228,9 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 		}
 		k.files++
 		k.hits[f-node.f0] = true
+		if st.Nlink > 1 {
+			k.unsure() // may be written by another name
+		}
 		i := w.t.files[f]
 		e := &w.t.entries[i]
 		if !early && w.trust && e.head < 0 && e.flags&(inIndex|notInHead|unmerged|intentOnly) == inIndex &&
@@ -219,6 +246,7 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 		}
 	}
 	if hasGit && node == nil {
+		k.unsure() // its own index and HEAD have no part in the events
 		if done, err := k.nested(w, t.Path); done || err != nil {
 			return err
 		}
@@ -338,16 +366,19 @@ func (k *walker) subdir(w *walk, sw *scan.Worker[todo], dir string, node *dirNod
 			e := &w.t.entries[w.t.files[f]]
 			if te, in := w.t.inHead(e); in && te.mode == 0o160000 || e.flags&inIndex != 0 && w.t.idx.mode(e) == 0o160000 {
 				k.hits[f-node.f0] = true
+				k.unsure()
 				return k.submodule(w, e, path)
 			}
 		}
 		if i := w.t.kidAt(node, name); i >= 0 {
 			k.kids[i-node.k0] = true
-			sw.Push(scan.Task[todo]{Path: w.t.dirs[w.t.kids[i]].path, Data: todo{w.t.kids[i], rl, name}})
+			if k.enter(w, path, name) {
+				sw.Push(scan.Task[todo]{Path: w.t.dirs[w.t.kids[i]].path, Data: todo{w.t.kids[i], rl, name}})
+			}
 			return nil
 		}
 	}
-	if !rl.ignored(name, true) {
+	if !rl.ignored(name, true) && k.enter(w, path, name) {
 		sw.Push(scan.Task[todo]{Path: path, Data: todo{-1, rl, name}})
 	}
 	return nil

@@ -1,0 +1,522 @@
+package gitbase
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aspengine/asp/snapshot"
+	"github.com/aspengine/asp/snapshot/scan"
+	"github.com/aspengine/asp/snapshot/watch"
+)
+
+// ResidentOptions are the choices of whoever keeps a work tree in memory.
+type ResidentOptions struct {
+	// MaxAge is how long a walk may be built upon; 0 takes DefaultMaxAge. It
+	// bounds how long what no watcher hears of stays unseen.
+	MaxAge time.Duration
+	// Limit bounds the watched directories; 0 leaves it to package watch.
+	Limit int
+}
+
+// DefaultMaxAge is the MaxAge of a host.
+const DefaultMaxAge = time.Minute
+
+// maxWatchFailures is after how many walks in a row that could not be watched
+// nobody tries again: each one pays for its watches.
+const maxWatchFailures = 3
+
+// maxLearned bounds the files remembered beside the stat cache.
+const maxLearned = 1 << 16
+
+// Reside makes r keep what a walk found, and watch the directories that it
+// passed. Later stamps that allow it (StampOptions.Watched) look again only at
+// directories in which something happened, with the same rules, and take the
+// rest from memory. Whatever speaks against that makes a stamp a walk. To be
+// called before r is shared; Close ends it.
+func (r *Repo) Reside(o ResidentOptions) {
+	if o.MaxAge == 0 {
+		o.MaxAge = DefaultMaxAge
+	}
+	r.keep = &keeper{r: r, o: o, turn: make(chan struct{}, 1)}
+}
+
+// keeper has the memory of a resident work tree. One look at a time: turn is
+// held by whoever looks.
+type keeper struct {
+	r    *Repo
+	o    ResidentOptions
+	turn chan struct{}
+
+	m        *memory // nil: the next look is a walk
+	failures int
+	why      string // of the last walk
+}
+
+// memory is what the last walk found, kept true by the looks since.
+type memory struct {
+	tree   *watch.Tree
+	walked time.Time
+	root   place
+	index  fileID
+	e      *env
+	t      *table
+	dirs   map[string]*seen
+	// shown are the directories whose overlay or notes are not empty.
+	shown map[string]*seen
+	// restless are directories that are looked at again each time, because
+	// events do not tell all about them.
+	restless map[string]*seen
+	files    int
+	filtered int
+	// recent is what looks since the walk learned of files, beside the stat
+	// cache: that is made anew by walks only.
+	recent map[string]recent
+}
+
+// place is the identity of a directory.
+type place struct{ dev, ino uint64 }
+
+// recent is one file whose digests are known.
+type recent struct {
+	path string
+	st   scan.Stat
+	snapshot.Known
+}
+
+// seen is what one look at one directory found. Immutable.
+type seen struct {
+	task     scan.Task[todo]
+	kids     []string
+	overlay  []snapshot.OverlayEntry
+	notes    []string
+	files    int
+	filtered int
+	restless bool
+}
+
+// fileID tells one state of a file that is replaced by renames.
+type fileID struct {
+	missing      bool
+	dev, ino     uint64
+	size         int64
+	mtime, ctime int64
+}
+
+// identify looks at the file. settled says that a later state would have another
+// id: its time stamps are older than what two writes may share. Time stamps of
+// the future, as after a clock was put back, never are.
+func identify(path string) (id fileID, settled bool, err error) {
+	now := time.Now().UnixNano()
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); errors.Is(err, fs.ErrNotExist) {
+		return fileID{missing: true}, true, nil
+	} else if err != nil {
+		return id, false, &fs.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	id = fileID{dev: uint64(st.Dev), ino: st.Ino, size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano()}
+	return id, snapshot.Settled(id.mtime, id.ctime, now), nil
+}
+
+func (k *keeper) indexPath() string { return filepath.Join(k.r.GitDir, "index") }
+
+// stamp is Repo.Stamp for a resident work tree.
+func (k *keeper) stamp(ctx context.Context, o snapshot.StampOptions) (*snapshot.Stamp, error) {
+	select {
+	case k.turn <- struct{}{}:
+		defer func() { <-k.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if o.Content {
+		// It may find what events did not tell; then memory is wrong.
+		k.forget()
+		return k.r.walkStamp(ctx, o)
+	}
+	if o.Watched && k.m != nil {
+		if s, err := k.again(ctx); err != nil || s != nil {
+			if err != nil {
+				k.forget() // what was dirty is no longer known
+			}
+			return s, err
+		}
+	}
+	return k.walk(ctx, o)
+}
+
+// forget makes the next look a walk.
+func (k *keeper) forget() {
+	if k.m != nil {
+		_ = k.m.tree.Close() // a queue of events: nothing is lost with it
+		k.m = nil
+	}
+}
+
+func (k *keeper) close() {
+	k.turn <- struct{}{}
+	k.forget()
+	k.failures = maxWatchFailures
+	<-k.turn
+}
+
+// walk is a whole look, remembered if it can be watched.
+func (k *keeper) walk(ctx context.Context, o snapshot.StampOptions) (*snapshot.Stamp, error) {
+	old := k.m
+	k.m = nil
+	if old != nil {
+		_ = old.tree.Close()
+	}
+	if k.failures >= maxWatchFailures {
+		return k.r.walkStamp(ctx, o)
+	}
+	tree, err := watch.New(k.r.Places.Root, watch.Options{Limit: k.o.Limit, Rules: isRules})
+	if err != nil {
+		k.why = err.Error()
+		if errors.Is(err, watch.ErrUnsupported) {
+			k.failures = maxWatchFailures
+		} // else the user has no queue left, now
+		return k.r.walkStamp(ctx, o)
+	}
+	m := &memory{tree: tree, walked: time.Now()}
+	s, err := k.remember(ctx, o, m, old)
+	if err != nil || k.m != m {
+		_ = tree.Close()
+	}
+	return s, err
+}
+
+func isRules(name string) bool { return name == ignoreName || name == attrName }
+
+// remember walks, and makes m the memory if nothing speaks against it.
+func (k *keeper) remember(ctx context.Context, o snapshot.StampOptions, m, old *memory) (*snapshot.Stamp, error) {
+	var err error
+	if m.e, err = k.r.load(ctx); err != nil {
+		return nil, err
+	}
+	before, settled, err := identify(k.indexPath())
+	if err != nil {
+		return nil, err
+	}
+	note := ""
+	if old != nil && settled && old.index == before && old.e.headTree == m.e.headTree {
+		m.t = old.t
+	} else {
+		var x *index
+		if x, note, err = k.r.index(ctx); err != nil {
+			return nil, err
+		}
+		if m.t, err = newTable(x, m.e.headTree, k.r.objs, true); err != nil {
+			return nil, err
+		}
+	}
+	after, _, err := identify(k.indexPath())
+	if err != nil {
+		return nil, err
+	}
+	m.index = after
+	w := &walk{ctx: ctx, r: k.r, e: m.e, t: m.t, opts: o, trust: true, src: source{t: m.t, objs: k.r.objs}, rec: &recorder{tree: m.tree}}
+	if old != nil {
+		w.recent = old.recent
+	}
+	if w.root, err = scan.OpenRoot(k.r.Places.Root); err != nil {
+		return nil, err
+	}
+	defer w.root.Close()
+	if m.root, err = identity(w.root); err != nil {
+		return nil, err
+	}
+	s, cache, changed, err := w.run()
+	if err != nil {
+		return nil, err
+	}
+	s.State = &state{of: k.r, e: m.e, t: m.t, opts: o}
+	if changed {
+		k.r.learn(cache)
+	}
+	if note != "" {
+		s.Notes = append(s.Notes, note)
+	}
+	switch {
+	case w.rec.failed():
+		k.failures++
+		k.why = m.tree.Changes().Lost
+	case !w.trust || note != "" || !settled || before != after:
+		// Attributes that are not committed change what the index means; an index
+		// that is too young could change without another id; one that the git
+		// program lists has no id. The next look may do better.
+	default:
+		m.take(w.rec)
+		k.m, k.failures = m, 0
+		k.r.mu.Lock()
+		k.r.lastIndex, k.r.lastID = m.t.idx, m.index
+		k.r.mu.Unlock()
+	}
+	return s, nil
+}
+
+func identity(d scan.DirHandle) (place, error) {
+	st, err := d.Stat()
+	return place{st.Dev, st.Ino}, err
+}
+
+// again looks at what changed. No stamp and no error: it takes a walk.
+func (k *keeper) again(ctx context.Context) (*snapshot.Stamp, error) {
+	m := k.m
+	if time.Since(m.walked) > k.o.MaxAge || len(m.recent) > maxLearned {
+		k.why = "the last walk is too long ago"
+		return nil, nil
+	}
+	ch := m.tree.Changes()
+	if ch.Lost != "" {
+		k.why = ch.Lost
+		return nil, nil
+	}
+	e, err := k.r.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, _, err := identify(k.indexPath())
+	if err != nil {
+		return nil, err
+	}
+	root, err := scan.OpenRoot(k.r.Places.Root)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	at, err := identity(root)
+	if err != nil || at != m.root || id != m.index || !e.same(m.e) {
+		k.why = "root, index, HEAD's tree or configuration changed"
+		return nil, err
+	}
+	s := &snapshot.Stamp{}
+	looks := m.due(ch)
+	if len(looks) > 0 {
+		w := &walk{
+			ctx: ctx, r: k.r, e: m.e, t: m.t, root: root, trust: true, src: source{t: m.t, objs: k.r.objs},
+			rec: &recorder{tree: m.tree, known: m.dirs}, recent: m.recent,
+		}
+		ok, err := w.lookAt(looks)
+		if !ok || err != nil {
+			k.why = "a look at what changed asks for more"
+			return nil, err
+		}
+		for i := range w.ws {
+			s.Hashed += w.ws[i].hashed
+		}
+		m.take(w.rec)
+	}
+	m.finish(s)
+	s.State = &state{of: k.r, e: e, t: m.t}
+	return s, ctx.Err()
+}
+
+// same tells whether everything outside of the work tree that a walk depends on
+// is as it was. Which commit HEAD is does not matter, its tree does.
+func (e *env) same(o *env) bool {
+	a, b := *e, *o
+	a.head, b.head, a.memo, b.memo = Head{}, Head{}, "", ""
+	return reflect.DeepEqual(&a, &b)
+}
+
+// due forgets the directories that came or went, and lists those that have to be
+// looked at.
+func (m *memory) due(ch watch.Changes) []*seen {
+	for path := range ch.Trees {
+		m.drop(path)
+	}
+	var looks []*seen
+	for path := range ch.Dirs {
+		if d := m.dirs[path]; d != nil && !d.restless {
+			looks = append(looks, d)
+		}
+	}
+	for _, d := range m.restless {
+		looks = append(looks, d)
+	}
+	return looks
+}
+
+// drop forgets the directory at path and everything below it.
+func (m *memory) drop(path string) {
+	d := m.dirs[path]
+	if d == nil {
+		return
+	}
+	m.remove(d)
+	m.tree.Drop(path)
+	for _, name := range d.kids {
+		m.drop(join(path, name))
+	}
+}
+
+func (m *memory) remove(d *seen) {
+	delete(m.dirs, d.task.Path)
+	delete(m.shown, d.task.Path)
+	delete(m.restless, d.task.Path)
+	m.files -= d.files
+	m.filtered -= d.filtered
+}
+
+// take puts in what a walk, or a look at some directories, found.
+func (m *memory) take(rec *recorder) {
+	if m.dirs == nil {
+		m.dirs, m.shown, m.restless, m.recent = map[string]*seen{}, map[string]*seen{}, map[string]*seen{}, map[string]recent{}
+	}
+	var gone []string
+	for _, part := range rec.parts {
+		for _, d := range part.dirs {
+			path := d.task.Path
+			if old := m.dirs[path]; old != nil {
+				m.remove(old)
+				gone = append(gone, lost(path, old.kids, d.kids)...)
+			}
+			m.dirs[path] = d
+			m.files += d.files
+			m.filtered += d.filtered
+			if len(d.overlay) > 0 || len(d.notes) > 0 {
+				m.shown[path] = d
+			}
+			if d.restless {
+				m.restless[path] = d
+			}
+		}
+		for _, f := range part.recent {
+			m.recent[f.path] = f
+		}
+	}
+	// Last: one that vanished meanwhile may have been looked at, too, and its
+	// parent has told already what is missing.
+	for _, path := range gone {
+		m.drop(path)
+	}
+}
+
+// lost lists the paths of the old names that are not among the new ones.
+func lost(dir string, old, now []string) (out []string) {
+	is := make(map[string]bool, len(now))
+	for _, name := range now {
+		is[name] = true
+	}
+	for _, name := range old {
+		if !is[name] {
+			out = append(out, join(dir, name))
+		}
+	}
+	return out
+}
+
+// finish makes the stamp of what is remembered.
+func (m *memory) finish(s *snapshot.Stamp) {
+	for _, d := range m.shown {
+		s.Overlay = append(s.Overlay, d.overlay...)
+		s.Notes = append(s.Notes, d.notes...)
+	}
+	s.Files, s.Watched = m.files, true
+	conclude(s, m.e, m.filtered)
+}
+
+// recorder notes what a walk finds, by directory. Workers have a part each.
+type recorder struct {
+	tree  *watch.Tree
+	known map[string]*seen // what an earlier walk found; read only
+	parts []recorderPart
+}
+
+type recorderPart struct {
+	dirs   []*seen
+	recent []recent
+	failed bool
+}
+
+func (rec *recorder) failed() bool {
+	return slices.ContainsFunc(rec.parts, func(p recorderPart) bool { return p.failed })
+}
+
+// lookAt looks at single directories, and at new ones below them. Not ok: what
+// it saw asks for a walk.
+func (w *walk) lookAt(looks []*seen) (ok bool, err error) {
+	w.begin()
+	first := true
+	err = scan.Walk(w.ctx, w.root, min(w.r.workers, len(looks)), looks[0].task,
+		func(sw *scan.Worker[todo], d scan.DirHandle, t scan.Task[todo], err error) error {
+			if first {
+				// Nobody else runs before the first task is through.
+				first = false
+				for _, l := range looks[1:] {
+					sw.Push(l.task)
+				}
+			}
+			return w.ws[sw.ID].record(w, sw, d, t, err)
+		})
+	if err != nil || w.rec.failed() {
+		return false, err
+	}
+	return !slices.ContainsFunc(w.ws, func(k walker) bool { return k.attrs }), nil
+}
+
+// record is dir with a note of what it found.
+func (k *walker) record(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Task[todo], err error) error {
+	part := &w.rec.parts[sw.ID]
+	s := &seen{task: t, restless: err != nil}
+	if err == nil && w.rec.tree.Add(d.Fd(), t.Path) != nil {
+		part.failed = true
+	}
+	overlay, notes, files, filtered := len(k.overlay), len(k.notes), k.files, k.filtered
+	k.cur = s
+	err = k.dir(w, sw, d, t, err)
+	k.cur = nil
+	s.overlay, s.notes = slices.Clone(k.overlay[overlay:]), slices.Clone(k.notes[notes:])
+	s.files, s.filtered = k.files-files, k.filtered-filtered
+	s.restless = s.restless || len(s.notes) > 0
+	part.dirs = append(part.dirs, s)
+	if w.rec.known != nil { // a walk leaves it to the stat cache
+		part.recent = append(part.recent, k.learned...)
+	}
+	k.learned = k.learned[:0]
+	return err
+}
+
+// enter tells whether a walk goes on in the directory name below t: not when it
+// is known and nothing happened there, or when its own turn comes.
+func (k *walker) enter(w *walk, path, name string) bool {
+	if k.cur == nil {
+		return true
+	}
+	k.cur.kids = append(k.cur.kids, name)
+	return w.rec.known[path] == nil
+}
+
+// unsure says that events do not tell all about the directory at hand.
+func (k *walker) unsure() {
+	if k.cur != nil {
+		k.cur.restless = true
+	}
+}
+
+// remembered is what is known of the file beside the stat cache.
+func (w *walk) remembered(path string, st *scan.Stat) (snapshot.Known, bool) {
+	f, ok := w.recent[path]
+	return f.Known, ok && f.st == *st
+}
+
+// keptIndex is the decoded index of the last walk if it is still the one on
+// disk, else nil.
+func (r *Repo) keptIndex() *index {
+	r.mu.Lock()
+	x, was := r.lastIndex, r.lastID
+	r.mu.Unlock()
+	if x == nil {
+		return nil
+	}
+	if id, _, err := identify(filepath.Join(r.GitDir, "index")); err != nil || id != was {
+		return nil
+	}
+	return x
+}
