@@ -12,6 +12,7 @@ import (
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/preconditions"
 	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/seam/provider"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
 )
@@ -143,7 +144,7 @@ func (t *tx) repropose(ctx context.Context, items refusal.List) (bool, error) {
 			return false, ctx.Err()
 		}
 		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("asked %q for the plan again, in vain: %s", cut(o.Provider.ID), cutTo(err.Error(), 300)))
-		return false, nil
+		return false, t.failedAgain(ctx, base, err)
 	}
 	if got.plan == nil {
 		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("asked %q for the plan again: it answered %s", cut(o.Provider.ID), got.status))
@@ -158,6 +159,20 @@ func (t *tx) repropose(ctx context.Context, items refusal.List) (bool, error) {
 	t.file, t.plan, t.editor.from = got.file, got.plan, got.origin
 	t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("touched paths moved: %q was asked for the plan again", cut(o.Provider.ID)))
 	return true, nil
+}
+
+// failedAgain stores the receipt of a provider that failed when it was asked again.
+func (t *tx) failedAgain(ctx context.Context, base wire.Baseline, err error) error {
+	f := provider.AsFailure(err)
+	if f == nil || t.r.DryRun {
+		return nil
+	}
+	cov := unmet(t.e.pol.Demands(t.r.CallSite, t.r.Checks), "not run: the plan is stale")
+	_, err = t.e.storeFault(ctx, fault{
+		who: t.e.failed(ctx, f, wire.Edit), family: wire.Edit, callSite: t.r.CallSite, requestDigest: t.requestDigest(), proposalID: t.proposalID(),
+		base: base, pol: t.e.pol, cov: cov, cause: causeOf(f, wire.Edit), started: t.started,
+	})
+	return err
 }
 
 // maxReplaced bounds how many earlier plans one stands in for.
@@ -219,6 +234,13 @@ func (e *Engine) ApplyProposal(ctx context.Context, q ProposalRequest) (*Answer,
 	r.Load = func(context.Context, *View, snapshot.Baseline) (editplan.File, refusal.List, error) {
 		return e.selected(p)
 	}
+	if p.Proposal.Kind() == canon.Invalid {
+		if _, _, items, err := e.loadKept(p.ProposalID); err == nil && len(items) > 0 {
+			if r.doneBy, err = e.doneBy(ctx, p.ProposalID); err != nil {
+				return nil, fmt.Errorf("look for proposal %q among what was applied: %w", cut(p.ProposalID), err)
+			}
+		}
+	}
 	return e.Apply(ctx, r)
 }
 
@@ -255,4 +277,46 @@ func (e *Engine) selected(p wire.ApplyProposalParams) (editplan.File, refusal.Li
 		}
 	}
 	return f, nil, nil
+}
+
+// doneBy is the provider of a plan that was carried out under an id; "" where there is
+// none, or plans of several went by it. The store finds a plan by its provider too, so all
+// receipts of applies are looked through: nobody waits for it but the caller.
+func (e *Engine) doneBy(ctx context.Context, id string) (string, error) {
+	all, err := e.receipts.List(ctx)
+	if err != nil {
+		return "", err
+	}
+	who := ""
+	for _, s := range all {
+		if s.ProposalID != id || s.Outcome != receipt.Applied && s.Outcome != receipt.Staged {
+			continue
+		}
+		st, err := e.receipts.Get(s.ReceiptID)
+		if err != nil {
+			return "", err
+		}
+		if who != "" && who != st.Provider() {
+			return "", nil
+		}
+		who = st.Provider()
+	}
+	return who, nil
+}
+
+// outOfMind is what was carried out under the id of a request that names a plan which is
+// not kept, because its harness held it or because it gave way to newer ones: the answer
+// is still the first one.
+func (t *tx) outOfMind(ctx context.Context, items refusal.List) (*receipt.Stored, error) {
+	if t.r.doneBy == "" || t.r.DryRun || len(items) != 1 || items[0].Code != refusal.UnknownProposal {
+		return nil, nil
+	}
+	prev, err := t.e.receipts.Lookup(ctx, t.r.doneBy, t.r.AsProposal)
+	if err != nil {
+		return nil, err
+	}
+	if prev.Applied == nil && t.r.Publish == Stage {
+		return prev.Staged, nil
+	}
+	return prev.Applied, nil
 }

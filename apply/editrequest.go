@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aspengine/asp/checks"
@@ -85,7 +86,13 @@ func (e *Engine) propose(ctx context.Context, s *snapshot.Stamp, q proposeSpec) 
 		Scope: q.scope, Profile: q.profile, CallSite: q.callSite, PlanDigest: canon.DigestText(p.Plan),
 		Replaces: q.replaces,
 	}
-	return out, e.keepPlan(q.proposalID, out.file, *out.origin)
+	err = e.keepPlan(q.proposalID, out.file, *out.origin)
+	if large := (*TooLargeError)(nil); errors.As(err, &large) {
+		// Its origin could not be kept beside it, so nobody could apply it for what it is.
+		err = &inputError{wire.CodeScopeDenied, wire.FailPolicy, wire.DegradeUnsupported,
+			fmt.Sprintf("the plan of %q is %d bytes with its content, and a host keeps plans of %d; ask for a smaller scope", cut(q.provider), large.Bytes, large.Limit)}
+	}
+	return out, err
 }
 
 func modeOr(m wire.Mode) wire.Mode {
@@ -174,6 +181,7 @@ func (r *editRequest) run(ctx context.Context) (*wire.RequestEditPlanResult, err
 		deadline = time.Now().Add(budget)
 	}
 	var last *proposed
+	var without []string // what those say that do not offer the operation
 	for _, id := range ids {
 		if !deadline.IsZero() {
 			if budget = time.Until(deadline); budget <= 0 {
@@ -185,12 +193,20 @@ func (r *editRequest) run(ctx context.Context) (*wire.RequestEditPlanResult, err
 			provider: id, operation: q.Operation, args: q.Args, scope: scope.Paths, profile: scope.OperationProfile, callSite: q.CallSite,
 			proposalID: q.ProposalID, baseline: q.Baseline, budget: budget,
 		})
+		if f := provider.AsFailure(err); f != nil && f.Reason == wire.DegradeUnsupported {
+			without = append(without, fmt.Sprintf("%s: %s", cut(f.Provider), cutTo(f.Detail, 300)))
+			continue // it was not asked
+		}
 		if err != nil {
 			return nil, err
 		}
 		if last = got; got.status != wire.StatusUnsupported {
 			break
 		}
+	}
+	if last == nil && len(without) > 0 {
+		return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, wire.DegradeUnsupported,
+			cutTo(fmt.Sprintf("no enabled edit provider offers operation %q (%s)", cut(q.Operation), strings.Join(without, "; ")), 1000)}
 	}
 	return r.conclude(ctx, last)
 }
@@ -316,7 +332,7 @@ func (r *editRequest) fail(ctx context.Context, cancelled, cause error) error {
 	if cancelled != nil || !errors.As(cause, &f) {
 		return r.e.failRequest(ctx, r.draft(), cancelled, cause)
 	}
-	g := wire.Degradation{Source: f.Provider, Reason: f.Reason, Detail: valid(cutTo(f.Detail, 1000)), Capability: wire.Edit, ProviderState: f.State}
+	g := causeOf(f, wire.Edit)
 	who, cov := r.e.failed(ctx, f, wire.Edit), emptyCoverage()
 	for _, d := range r.e.pol.Demands(r.q.CallSite, nil) {
 		if d.Required && d.Requirement != nil && slices.Contains(d.Requirement.Capabilities, wire.Edit) {
@@ -334,6 +350,11 @@ func (r *editRequest) fail(ctx context.Context, cancelled, cause error) error {
 	}
 	w.Data.Detail += "; receipt " + id
 	return w
+}
+
+// causeOf is a provider's failure in the words of a receipt.
+func causeOf(f *provider.Failure, family wire.Family) wire.Degradation {
+	return wire.Degradation{Source: f.Provider, Reason: f.Reason, Detail: valid(cutTo(f.Detail, 1000)), Capability: family, ProviderState: f.State}
 }
 
 // failureError is a provider's failure in the words of the outer seam. A class

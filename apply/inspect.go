@@ -70,8 +70,12 @@ func (r *inspection) run(ctx context.Context) (*wire.QueryInspectResult, error) 
 	if err := wire.Decode(r.q.Request, &r.call); err != nil {
 		return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, wire.DegradeMalformed, "request: " + err.Error()}
 	}
-	if !inspectVerb(r.call.Method) {
-		return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, wire.DegradeUnsupported, fmt.Sprintf("method %q is no inspect verb; there are inspect/references, callers, callees, symbols, impact and query", cut(r.call.Method))}
+	if err := provider.CheckQuery(r.call.Method, r.call.Params); err != nil {
+		reason := wire.DegradeMalformed
+		if !inspectVerb(r.call.Method) {
+			reason = wire.DegradeUnsupported
+		}
+		return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, reason, "request: " + err.Error()}
 	}
 	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
 	if err != nil {

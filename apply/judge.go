@@ -65,6 +65,7 @@ type judgement struct {
 	mu       sync.Mutex
 	round    *round
 	notes    []string
+	faults   []*provider.Failure // of those that were asked for the impact
 
 	report   checks.Report
 	question policy.Question // what decision rests on
@@ -103,6 +104,17 @@ func (j *judgement) thisRound() *round {
 		j.round = r
 	}
 	return j.round
+}
+
+// fault notes a provider that failed beside the checks. One that was only cancelled, or
+// does not offer what it was asked, did not fail.
+func (j *judgement) fault(f *provider.Failure) {
+	if f.Reason == wire.DegradeCancelled || f.Reason == wire.DegradeUnsupported {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.faults = append(j.faults, f)
 }
 
 func (j *judgement) note(s string) {
@@ -333,6 +345,7 @@ func (j *judgement) askImpact(ctx context.Context, r *round) (paths []string, wh
 		if err != nil {
 			var f *provider.Failure
 			if why = "the impact could not be told"; errors.As(err, &f) {
+				j.fault(f)
 				why = fmt.Sprintf("the impact could not be told: %s (%s): %s", f.Provider, f.Reason, cut(f.Detail))
 			}
 			continue

@@ -91,16 +91,9 @@ func (e *Engine) keepPlan(id string, f editplan.File, o origin) error {
 	}
 	b := canon.ObjectOf(canon.Member{Key: "origin", Value: ov}, canon.Member{Key: "bundle", Value: bundle}).Bytes()
 	if len(b) > maxProposalBytes {
-		return fmt.Errorf("keep proposal: %d bytes with its content are over the limit of %d", len(b), maxProposalBytes)
+		return &TooLargeError{len(b), maxProposalBytes}
 	}
-	dir, err := e.state.Sub(home.Proposals)
-	if err != nil {
-		return err
-	}
-	if err := home.WriteFile(dir, stagedName(id), b); err != nil {
-		return fmt.Errorf("keep proposal: %w", err)
-	}
-	return keepNewest(dir, ".json", maxProposals)
+	return e.keepBundle(id, b)
 }
 
 // loadKept gives a plan that was kept under its id, and its origin if a provider

@@ -168,7 +168,7 @@ func (t *tx) entry(out receipt.Outcome) (receipt.Entry, error) {
 	}
 	if t.verdict != nil {
 		d.Authority = t.verdict.AuthorityEvidence
-		d.Providers = t.verdict.Receipt.ProviderProvenance
+		d.Providers = t.decision.Provenance
 	}
 	t.creditEditor(&d)
 	for _, it := range t.answer.Refusals {
@@ -185,6 +185,10 @@ func (t *tx) entry(out receipt.Outcome) (receipt.Entry, error) {
 	}
 	if e.Evidence, err = t.evidence(out); err != nil {
 		return e, fmt.Errorf("make evidence: %w", err)
+	}
+	if t.verdict != nil {
+		// The receipt of the decision is the transaction's: what a result names, is stored.
+		t.verdict.Receipt = r
 	}
 	res := wire.ApplyProposalResult{
 		Applied: out == receipt.Applied || out == receipt.Staged, ProposalID: t.proposalID(), BaselineBefore: base,

@@ -2,6 +2,7 @@ package apply_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -301,6 +302,12 @@ func TestAskedAgain(t *testing.T) {
 				if again := h.applyProposal(wire.ApplyProposalParams{ProposalID: "p1", Proposal: first.Proposal}, put("1\n2\n")); !again.Repeated || again.Receipt != a.Receipt {
 					t.Errorf("the retry with the first plan is %q %+v", code(again), again.Result)
 				}
+				if err := h.engine().DropProposal("p1"); err != nil {
+					t.Fatal(err)
+				}
+				if again := h.applyProposal(wire.ApplyProposalParams{ProposalID: "p1"}, nil); !again.Repeated || again.Receipt != a.Receipt {
+					t.Errorf("the retry of a plan that gave way is %+v", again)
+				}
 			}
 		})
 	}
@@ -310,6 +317,67 @@ func TestAskedAgain(t *testing.T) {
 	h.write("a", "mine\n")
 	if a := h.applyProposal(wire.ApplyProposalParams{ProposalID: "p1", Proposal: p.Plan}, put("2\n")); code(a) != "stale-basis" || len(h.crew.asked) != 0 {
 		t.Errorf("%q, asked %v", code(a), h.crew.asked)
+	}
+}
+
+// TestAskedAgainAndFailed: a provider that fails when it is asked again leaves a receipt
+// of its own, and the first reasons stand.
+func TestAskedAgainAndFailed(t *testing.T) {
+	h := editing(t, pins("ed", editOnly, "gated"), wire.Gated)
+	if _, err := h.requestEdit("p1", "2\n"); err != nil {
+		t.Fatal(err)
+	}
+	h.crew.propose = func(id string, _ provider.ProposeRequest) (provider.Proposal, error) {
+		return provider.Proposal{}, &provider.Failure{Provider: id, Reason: wire.DegradeCrashed, State: wire.Crashed, Class: wire.FailHealth, Detail: "gone"}
+	}
+	h.write("a", "mine\n")
+	if a := h.applyProposal(wire.ApplyProposalParams{ProposalID: "p1"}, nil); code(a) != "stale-basis" {
+		t.Errorf("%q", code(a))
+	}
+	n := 0
+	for _, s := range h.stored() {
+		if r := s.Receipt; r.Kind == wire.ReceiptProviderFailure {
+			n++
+			if r.ProposalID != "p1" || reasons(r.Failures) != "ed:crashed" || r.CapabilityFamily != wire.Edit {
+				t.Errorf("%s of %q: %s", r.CapabilityFamily, r.ProposalID, reasons(r.Failures))
+			}
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d receipts of a failure", n)
+	}
+	h.soundFaults(nil)
+}
+
+// TestKeptPlansAreBounded: what is too large to be kept is said to be, the newest stay
+// within the bound on all, and one can be dropped.
+func TestKeptPlansAreBounded(t *testing.T) {
+	h := editing(t, pins("ed", editOnly, "gated"), wire.Gated)
+	e := h.engine()
+	var large *apply.TooLargeError
+	if err := e.KeepProposal("huge", make([]byte, 64<<20+1)); !errors.As(err, &large) || large.Bytes != 64<<20+1 {
+		t.Errorf("%v", err)
+	}
+	kept := func(id string) bool {
+		_, items, err := e.LoadProposal(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(items) == 0 || items[0].Code != "unknown-proposal"
+	}
+	some := make([]byte, 60<<20)
+	for i := range 6 {
+		if err := e.KeepProposal(fmt.Sprint("p", i), some); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept("p0") || kept("p1") || !kept("p2") || !kept("p5") {
+		t.Errorf("kept: %v %v %v %v", kept("p0"), kept("p1"), kept("p2"), kept("p5"))
+	}
+	for range 2 {
+		if err := e.DropProposal("p5"); err != nil || kept("p5") {
+			t.Errorf("dropped: %v", err)
+		}
 	}
 }
 

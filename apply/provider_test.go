@@ -570,6 +570,10 @@ func TestImpactBecomesTheScope(t *testing.T) {
 		if ok && (!slices.Equal(scope, []string{"a", "b"}) || set.Scope != "impact") || !ok && (scope != nil || set.Scope != "workspace" || len(ev.Notes) == 0) {
 			t.Errorf("%v: scope %v, settings %q, notes %v", ok, scope, set.Scope, ev.Notes)
 		}
+		if failed := slices.Contains(h.kinds(), "provider-failure/failed"); failed == ok {
+			t.Errorf("%v: receipts %v", ok, h.kinds())
+		}
+		h.soundFaults([]string{"req"})
 	}
 }
 

@@ -353,6 +353,15 @@ func (j *judgement) recordFaults(ctx context.Context, requestDigest, csDigest st
 			return err
 		}
 	}
+	for _, f := range j.faults {
+		_, err := j.e.storeFault(ctx, fault{
+			who: j.e.failed(ctx, f, wire.Inspect), family: wire.Inspect, callSite: j.callSite, requestDigest: requestDigest, csDigest: csDigest,
+			base: base, pol: j.pol, cov: cov, cause: causeOf(f, wire.Inspect), started: j.started,
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -243,7 +243,7 @@ func (e *Engine) PublishStaged(ctx context.Context, id string, r Request) (*Answ
 	if err == nil && a.Result != nil && a.Result.Applied && !a.Repeated {
 		if dir, derr := e.state.Sub(home.Staged); derr == nil {
 			_ = dir.Rename(stagedName(id), dir, stagedName(id)+publishedSuffix, vfs.Replace) // a left-over pins its blobs, no more
-			_ = keepNewest(dir, publishedSuffix, maxProposals)
+			_ = keepNewest(dir, publishedSuffix, maxProposals, maxProposalsBytes)
 		}
 	}
 	return a, err

@@ -70,6 +70,9 @@ type Request struct {
 	// AsProposal is the proposal id under which the outcome is reported, where it
 	// is not the plan's own (undo).
 	AsProposal string
+	// doneBy is the provider of a plan that was carried out under AsProposal and is not
+	// kept; "" for none.
+	doneBy string
 	// Undoes is the receipt that is taken back; Perms the exact permission bits
 	// of the paths that this brings back.
 	Undoes string
@@ -270,6 +273,12 @@ func (t *tx) load(ctx context.Context) (bool, error) {
 	}
 	t.file = f
 	if len(items) > 0 {
+		if first, err := t.outOfMind(ctx, items); err != nil || first != nil {
+			if err != nil {
+				return false, err
+			}
+			return t.repeat(first)
+		}
 		return t.refuse(ctx, items)
 	}
 	plan, items, err := editplan.Compile(f, planLimits(t.e.cfg), t.lookup())

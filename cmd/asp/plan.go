@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
+	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/spf13/pflag"
 )
@@ -61,7 +63,10 @@ func runPlan(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		return err
 	}
 	id, _ := file.Proposal.Get("proposalId")
-	if err := eng.KeepProposal(id.Str(), b); err != nil {
+	var large *apply.TooLargeError
+	if err := eng.KeepProposal(id.Str(), b); errors.As(err, &large) {
+		e.ui.notef("note: not kept under its id: %v", err)
+	} else if err != nil {
 		return err
 	}
 	out, _ := fs.GetString("output")

@@ -34,6 +34,11 @@ type Engine interface {
 	Inspect(ctx context.Context, q apply.InspectRequest) (*wire.QueryInspectResult, error)
 	RequestEdit(ctx context.Context, q apply.EditRequest) (*wire.RequestEditPlanResult, error)
 	ApplyProposal(ctx context.Context, q apply.ProposalRequest) (*apply.Answer, error)
+	// DropProposal forgets a plan that RequestEdit kept.
+	DropProposal(id string) error
+	// Misread stores the receipt of a request that could not be read, and returns the
+	// error that names it.
+	Misread(ctx context.Context, method, requestDigest string, w *wire.Error) error
 	io.Closer
 }
 
@@ -75,6 +80,8 @@ const (
 	defaultFinish    = time.Minute
 	defaultProgress  = time.Second
 	defaultSessions  = 256
+	// sessionPlans is how many plans are kept for one session; its oldest give way.
+	sessionPlans = 32
 	// largeBytes is the size of a line from which requests take turns: a message
 	// of the limit costs several times its size while it is worked on.
 	largeBytes = 1 << 20

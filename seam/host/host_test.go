@@ -29,10 +29,19 @@ type fake struct {
 	step     func(string)
 	apply    func(ctx context.Context, f *fake, q apply.ProposalRequest) (*apply.Answer, error)
 	evaluate func(ctx context.Context, q apply.EvaluateRequest) (*apply.Evaluation, error)
+	edit     func(q apply.EditRequest) *wire.RequestEditPlanResult
+	dropped  func(id string)
 	closed   func()
 }
 
 func (f *fake) Close() error { f.closed(); return nil }
+func (f *fake) Misread(_ context.Context, method, _ string, w *wire.Error) error {
+	return wire.NewError(w.Code, wire.FailInput, w.Message, "receipt of "+method)
+}
+func (f *fake) RequestEdit(_ context.Context, q apply.EditRequest) (*wire.RequestEditPlanResult, error) {
+	return f.edit(q), nil
+}
+func (f *fake) DropProposal(id string) error { f.dropped(id); return nil }
 func (f *fake) ApplyProposal(ctx context.Context, q apply.ProposalRequest) (*apply.Answer, error) {
 	return f.apply(ctx, f, q)
 }
@@ -482,4 +491,40 @@ func descriptors(t *testing.T) int {
 		t.Skip("no /proc")
 	}
 	return len(es)
+}
+
+// TestEachSessionHasItsPlans: a session that asks for plans without end loses its oldest,
+// and nobody else's; an answer without a plan counts for nothing.
+func TestEachSessionHasItsPlans(t *testing.T) {
+	var dropped []string
+	var mu sync.Mutex
+	b := newBench(t, host.Options{}, fake{
+		edit: func(q apply.EditRequest) *wire.RequestEditPlanResult {
+			status := "complete"
+			if q.Operation == "never" {
+				status = "unsupported"
+			}
+			return &wire.RequestEditPlanResult{Proposal: canon.ObjectOf(
+				canon.Member{Key: "proposalId", Value: canon.StringOf(q.ProposalID)}, canon.Member{Key: "status", Value: canon.StringOf(status)})}
+		},
+		dropped: func(id string) { mu.Lock(); defer mu.Unlock(); dropped = append(dropped, id) },
+	})
+	ask := func(p *peer, id, operation string) {
+		t.Helper()
+		p.send(`{"jsonrpc":"2.0","id":1,"method":"host/requestEditPlan","params":{"callSite":"gate","operation":%q,"baseline":{"rev":"r"},"proposalId":%q}}`, operation, id)
+		if m := p.answered("1"); m.Error != nil {
+			t.Fatalf("%+v", m.Error)
+		}
+	}
+	one, other := b.dial(), b.dial()
+	ask(other, "theirs", "text-edit")
+	for i := range 33 {
+		ask(one, fmt.Sprint("mine-", i), "text-edit")
+		ask(one, fmt.Sprint("no-", i), "never")
+	}
+	ask(one, "mine-1", "text-edit") // again: it is the newest now
+	ask(one, "mine-33", "text-edit")
+	if !slices.Equal(dropped, []string{"mine-0", "mine-2"}) {
+		t.Errorf("dropped %q", dropped)
+	}
 }

@@ -56,9 +56,33 @@ func (c *call) decode(into any) error {
 		p = canon.ObjectOf()
 	}
 	if err := wire.Decode(p, into); err != nil {
-		return wire.NewError(wire.CodeInvalidParams, wire.FailInput, fmt.Sprintf("params of %s: %v", c.r.Method, err), problems(err))
+		return &paramsError{wire.NewError(wire.CodeInvalidParams, wire.FailInput, fmt.Sprintf("params of %s: %v", c.r.Method, err), problems(err))}
 	}
 	return nil
+}
+
+// paramsError is what is wrong with params, before any engine was asked.
+type paramsError struct{ w *wire.Error }
+
+func (p *paramsError) Error() string { return p.w.Error() }
+func (p *paramsError) Unwrap() error { return p.w }
+
+// misread has the receipt stored that every one of the methods carries. Where none can
+// be, the error is what it was.
+func (c *call) misread(ctx context.Context, p *paramsError) error {
+	var named error
+	_, err := c.with(ctx, func(e Engine, _ apply.Request) (any, error) {
+		named = e.Misread(ctx, c.r.Method, c.digest(), p.w)
+		return canon.NullOf(), nil
+	})
+	var w *wire.Error
+	if err != nil || !errors.As(named, &w) {
+		return p.w
+	}
+	if had := p.w.Data.Detail; had != "" && w.Data != nil {
+		return wire.NewError(w.Code, wire.FailInput, w.Message, strings.TrimSuffix(had+"; "+w.Data.Detail, "; "))
+	}
+	return w
 }
 
 // problems lists what is wrong with a message, for data.detail.
@@ -184,11 +208,29 @@ func (c *call) requestEdit(ctx context.Context) (canon.Value, error) {
 		return canon.Value{}, err
 	}
 	return c.with(ctx, func(e Engine, _ apply.Request) (any, error) {
-		return e.RequestEdit(ctx, apply.EditRequest{
+		r, err := e.RequestEdit(ctx, apply.EditRequest{
 			CallSite: p.CallSite, Operation: p.Operation, Args: p.Args, Baseline: p.Baseline, Scope: p.Scope,
 			ProposalID: p.ProposalID, RequestDigest: c.digest(),
 		})
+		if err == nil {
+			c.keptPlan(e, r)
+		}
+		return r, err
 	})
+}
+
+// keptPlan counts the plans of the session, so that one that asks without end leaves the
+// others theirs.
+func (c *call) keptPlan(e Engine, r *wire.RequestEditPlanResult) {
+	id, _ := r.Proposal.Get("proposalId")
+	if status, _ := r.Proposal.Get("status"); status.Str() != string(wire.StatusComplete) {
+		return
+	}
+	for _, old := range c.s.keeps(id.Str()) {
+		if err := e.DropProposal(old); err != nil {
+			c.s.h.log.Warn("drop a plan", "session", c.s.name, "error", err)
+		}
+	}
 }
 
 func (c *call) applyProposal(ctx context.Context) (canon.Value, error) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +41,7 @@ type session struct {
 	ended   map[int64]bool // requests that ended, by number, above low
 	low     int64          // all up to this one have ended
 	last    int64          // no request after this one is taken; 0 before shutdown
+	plans   []string       // kept for the session, the oldest first
 	changed chan struct{}  // closed and replaced when one ends
 }
 
@@ -119,6 +122,17 @@ func (i *input) Read(p []byte) (int, error) {
 		i.once.Do(func() { close(i.ended) })
 	}
 	return n, err
+}
+
+// keeps adds a plan to those of the session, and returns those that are too many.
+func (s *session) keeps(id string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plans = append(slices.DeleteFunc(s.plans, func(x string) bool { return x == id }), id)
+	n := max(0, len(s.plans)-sessionPlans)
+	gone := slices.Clone(s.plans[:n])
+	s.plans = slices.Delete(s.plans, 0, n)
+	return gone
 }
 
 // takes tells whether the request of that number is still taken.
@@ -205,6 +219,9 @@ func (s *session) Request(ctx context.Context, r rpc.Request) (canon.Value, *wir
 		}
 	}
 	out, err := m(c, ctx)
+	if p := (*paramsError)(nil); errors.As(err, &p) && strings.HasPrefix(r.Method, "host/") {
+		err = c.misread(ctx, p)
+	}
 	if err != nil {
 		return canon.Value{}, c.wrong(ctx, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/seam/wire"
@@ -32,6 +33,8 @@ func (p *Pool) Propose(ctx context.Context, id string, q ProposeRequest) (Propos
 		switch {
 		case !slices.Contains(d.families, wire.Edit) || block == nil:
 			return unsupported("it does not advertise edits")
+		case !slices.Contains(block.Operations, q.Operation) && !isReference(q.Operation):
+			return unsupported("it does not advertise operation %.100q but %.300q", q.Operation, block.Operations)
 		case d.directWrite || t.s.proc.boundary.DirectWrite:
 			f := faultOf(wire.DegradeDirectWriteRisk, wire.Active, wire.FailPolicy, "it asks for, or has, write access to the workspace; plans come from providers that cannot write")
 			f.blameless = true
@@ -75,6 +78,10 @@ func (p *Pool) Propose(ctx context.Context, id string, q ProposeRequest) (Propos
 	out.Participant.CapabilityVersion = cut(out.Decoded.Provider.CapabilityVersion, maxName)
 	return out, nil
 }
+
+// isReference tells an operation that a finding of its provider's names, id/name, from
+// those of the protocol, of which a provider advertises what it offers.
+func isReference(operation string) bool { return strings.Contains(operation, "/") }
 
 func inputFault(format string, a ...any) *fault {
 	f := faultOf(wire.DegradeError, wire.Active, wire.FailInput, format, a...)

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -30,17 +31,21 @@ func otherSpelling(method string) string {
 	return "sense/" + v
 }
 
-// checkQuery holds a query against the shape of its verb and what the provider
-// declared, before it is asked.
-func checkQuery(q QueryRequest, params canon.Value, c *wire.InspectCapability) *fault {
-	input := func(format string, a ...any) *fault {
-		f := faultOf(wire.DegradeError, wire.Active, wire.FailInput, format, a...)
-		f.blameless = true
-		return f
+// CheckQuery holds a question against the shape of its verb. The error is the fault of
+// who asks; nobody need be asked to know it.
+func CheckQuery(method string, params canon.Value) error {
+	_, err := readQuery(method, params)
+	return err
+}
+
+// readQuery reads the params of an inspect verb; none are the empty object.
+func readQuery(method string, params canon.Value) (any, error) {
+	if params.Kind() == canon.Invalid {
+		params = canon.ObjectOf()
 	}
-	name, ok := verb(q.Method)
+	name, ok := verb(method)
 	if !ok {
-		return input("%.100q is no inspect method", q.Method)
+		return nil, fmt.Errorf("%.100q is no inspect method", method)
 	}
 	var into any
 	switch name {
@@ -55,11 +60,22 @@ func checkQuery(q QueryRequest, params canon.Value, c *wire.InspectCapability) *
 	case "query":
 		into = new(wire.QueryParams)
 	default:
-		return input("%.100q is no inspect verb", q.Method)
+		return nil, fmt.Errorf("%.100q is no inspect verb; there are inspect/references, callers, callees, symbols, impact and query", method)
 	}
 	if err := wire.Decode(params, into); err != nil {
-		return input("params of %s: %s", q.Method, err)
+		return nil, fmt.Errorf("params of %s: %w", method, err)
 	}
+	return into, nil
+}
+
+// checkQuery holds a query against the shape of its verb and what the provider
+// declared, before it is asked.
+func checkQuery(q QueryRequest, params canon.Value, c *wire.InspectCapability) *fault {
+	into, err := readQuery(q.Method, params)
+	if err != nil {
+		return inputFault("%s", err)
+	}
+	name, _ := verb(q.Method)
 	declared := c != nil && slices.Contains(c.Verbs, name)
 	if p, ok := into.(*wire.QueryParams); ok {
 		declared = c != nil && slices.Contains(c.Query, p.Verb)

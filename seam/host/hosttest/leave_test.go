@@ -9,9 +9,10 @@ import (
 )
 
 // TestSessionsLeaveNothing: a host that served very many sessions has the descriptors
-// and threads of one that served a few.
+// and threads of one that served a few, also where providers were asked.
 func TestSessionsLeaveNothing(t *testing.T) {
 	w := newWorld(t, "", map[string]string{"a": "a\n"})
+	w.enrol("p", []string{"check", "inspect"})
 	s := w.serve()
 	n := 150
 	if os.Getenv("ASP_CRASH") == "long" {
@@ -20,7 +21,7 @@ func TestSessionsLeaveNothing(t *testing.T) {
 	session := func(i int) {
 		c := s.dial()
 		defer c.close()
-		switch i % 4 {
+		switch i % 6 {
 		case 0:
 			c.good("host/status", obj{})
 		case 1:
@@ -34,29 +35,34 @@ func TestSessionsLeaveNothing(t *testing.T) {
 			}
 		case 3:
 			c.line([]byte(`{"half`))
+		case 4:
+			c.verdict(c.changes(c.baseline(), [3]string{"a", "a\n", fmt.Sprint(i)}), "")
+		case 5: // gone while its provider is asked
+			c.start("host/queryInspect", obj{"callSite": "gate", "request": obj{"method": "inspect/references", "params": obj{"symbol": obj{"id": "x"}}}})
 		}
 	}
-	count := func() int {
+	// Threads come and go with what blocks at once; what grows with the sessions is a leak.
+	const spare, threads = 2, 8
+	count := func(what string) int {
 		// One status after the other: what came before has ended when the last is
 		// answered, or ends without anybody's help.
-		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid))
+		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/%s", s.cmd.Process.Pid, what))
 		must(t, err)
-		return len(fds)
+		return len(list)
 	}
-	for i := range 20 {
+	for i := range 30 {
 		session(i)
 	}
-	few := count()
+	fds, tasks := count("fd"), count("task")
 	for i := range n {
 		session(i)
 	}
-	many := count()
-	for i := 0; many > few+2 && i < 1000; i++ { // sessions end by themselves, a moment after their peer
+	more := func() bool { return count("fd") > fds+spare || count("task") > tasks+threads }
+	for i := 0; more() && i < 1000; i++ { // sessions end by themselves, a moment after their peer
 		session(0)
-		many = count()
 	}
-	if many > few+2 {
-		t.Errorf("%d descriptors after a few sessions, %d after %d", few, many, n)
+	if more() {
+		t.Errorf("%d descriptors and %d threads after a few sessions, %d and %d after %d", fds, tasks, count("fd"), count("task"), n)
 	}
 	must(t, s.cmd.Process.Signal(os.Interrupt))
 	s.wait()

@@ -280,3 +280,111 @@ func TestAmbientFindings(t *testing.T) {
 		t.Errorf("after a reset: %s", out)
 	}
 }
+
+// kinds are the kinds of the receipts that are kept.
+func (w *world) kinds() (out []string) {
+	w.t.Helper()
+	_, text, errs := w.run("", "receipts", "list", "--json")
+	var list []obj
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		w.t.Fatalf("%v: %s%s", err, text, errs)
+	}
+	for _, r := range list {
+		out = append(out, fmt.Sprint(r["kind"]))
+	}
+	return out
+}
+
+// TestWhoseFaultItIs: what the harness asks wrong is an error of its own, found before
+// any provider is started; a provider that fails beside the checks leaves a receipt.
+func TestWhoseFaultItIs(t *testing.T) {
+	w := newWorld(t, `{"providers":{"p":{"scope":"impact"}}}`, map[string]string{"a.txt": "x\n"})
+	w.enrol("p", []string{"check", "inspect", "edit"}, "work=crash")
+	tr := w.trace()
+	c := w.stdio(tr.env(), "ASP_TRACE_CONTENTS=1")
+	for _, q := range []obj{
+		{"method": "inspect/references", "params": obj{"symbl": 1}},
+		{"method": "inspect/everything"},
+		{"method": "check/evaluate", "params": obj{}},
+	} {
+		a := c.call("host/queryInspect", obj{"callSite": "gate", "request": q})
+		if a.code() != -32013 || a.class() != "input" || !strings.Contains(fmt.Sprint(a.err["data"]), "receipt rcpt-") {
+			t.Errorf("%v: %s", q, a.raw)
+		}
+	}
+	if got := tr.sent("initialize"); len(got) != 0 {
+		t.Errorf("a provider was started for it")
+	}
+	a := c.call("host/requestEditPlan", obj{"callSite": "gate", "operation": "organize-imports", "baseline": c.baseline()})
+	if a.code() != -32013 || a.class() != "input" || !strings.Contains(string(a.raw), `\"text-edit\"`) {
+		t.Errorf("%s", a.raw)
+	}
+	if got := tr.sent("edit/propose"); len(got) != 0 {
+		t.Errorf("asked for what it does not offer: %v", got)
+	}
+	for _, k := range w.kinds() {
+		if k == "provider-failure" {
+			t.Errorf("the provider is blamed: %v", w.kinds())
+		}
+	}
+	if a := c.verdict(c.changes(c.baseline(), [3]string{"a.txt", "x\n", "y\n"}), ""); a.text("decision") != "indeterminate" {
+		t.Errorf("%s", a.raw)
+	}
+	n := 0
+	for _, k := range w.kinds() {
+		if k == "provider-failure" {
+			n++
+		}
+	}
+	if n != 2 { // as asked for the impact, and as a check
+		t.Errorf("%d receipts of failures: %v", n, w.kinds())
+	}
+	c.exit()
+}
+
+// TestAppliedInline: a plan that a harness held itself is answered by its first outcome
+// when it is named by id alone, also by another host; the receipt that its decision
+// names is stored.
+func TestAppliedInline(t *testing.T) {
+	w := newWorld(t, "", map[string]string{"a.txt": "x\n"})
+	w.enrol("p", []string{"check"})
+	c := w.stdio()
+	c.put("y\n")
+	p := proposal("mine", c.baseline(), modify("a.txt", "x\n", "y\n"))
+	params := applyParams(p)
+	params["callSite"] = "gate"
+	first := c.good("host/applyProposal", params)
+	decision, _ := first.result["decision"].(obj)
+	if first.result["applied"] != true || decision["decision"] != "allow" {
+		t.Fatalf("%s", first.raw)
+	}
+	named, _ := decision["receipt"].(obj)["receiptId"].(string)
+	code, out, _ := w.run("", "receipts", "show", named, "--json")
+	if code != 0 || !strings.Contains(out, named) {
+		t.Errorf("the receipt of the decision: exit status %d, %s", code, out)
+	}
+	for range 2 {
+		again := c.good("host/applyProposal", obj{"callSite": "gate", "proposalId": "mine", "intent": "harness"})
+		if !sameResult(t, first, again) {
+			t.Errorf("%s\nand then %s", first.raw, again.raw)
+		}
+		c.exit()
+		c = w.stdio()
+	}
+	if a := c.good("host/applyProposal", obj{"callSite": "gate", "proposalId": "other", "intent": "harness"}); !strings.HasPrefix(a.detail(), "unknown-proposal") {
+		t.Errorf("%s", a.raw)
+	}
+	c.exit()
+	if w.read("a.txt") != "y\n" {
+		t.Error("it was not applied once")
+	}
+}
+
+func sameResult(t testing.TB, a, b answer) bool {
+	t.Helper()
+	x, err := json.Marshal(a.result)
+	must(t, err)
+	y, err := json.Marshal(b.result)
+	must(t, err)
+	return string(x) == string(y)
+}

@@ -146,6 +146,17 @@ func TestWrongRequests(t *testing.T) {
 			continue
 		}
 		valid(t, a.raw, "error", "error.schema.json", new(wire.Error))
+		// Each of the seven methods carries a receipt, whatever is wrong with the request.
+		d, _ := a.err["data"].(obj)
+		detail, _ := d["detail"].(string)
+		_, id, named := strings.Cut(detail, "receipt ")
+		if named != (strings.HasPrefix(x.method, "host/")) {
+			t.Errorf("%s %v: detail %q", x.method, x.params, detail)
+		} else if named {
+			if code, out, _ := w.run("", "receipts", "show", id, "--json"); code != 0 || !strings.Contains(out, `"outcome":"refused"`) && x.code != -32015 {
+				t.Errorf("%s %v: receipt %q: %s", x.method, x.params, id, out)
+			}
+		}
 	}
 	for _, line := range []string{`{`, `[]`, `{"jsonrpc":"2.0","id":1,"id":2,"method":"host/status"}`, `{"jsonrpc":"2.0","id":1.5,"method":"host/status"}`, "\xff", `"x"`} {
 		c.line([]byte(line))
