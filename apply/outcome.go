@@ -63,6 +63,14 @@ func (t *tx) adopt(e receipt.Entry, st *receipt.Stored) {
 	t.answer.Facts, t.answer.Checks = t.facts, t.report.Results
 }
 
+// repeatOr is repeat, unless looking for the first outcome failed.
+func (t *tx) repeatOr(first *receipt.Stored, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	return t.repeat(first)
+}
+
 // repeat answers a request that was carried out before.
 func (t *tx) repeat(first *receipt.Stored) (bool, error) {
 	var r wire.ApplyProposalResult

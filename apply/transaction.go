@@ -262,10 +262,7 @@ func (t *tx) look(ctx context.Context) (bool, error) {
 
 func (t *tx) load(ctx context.Context) (bool, error) {
 	if first, err := t.undone(ctx); err != nil || first != nil {
-		if err != nil {
-			return false, err
-		}
-		return t.repeat(first)
+		return t.repeatOr(first, err)
 	}
 	f, items, err := t.r.Load(ctx, t.view, t.stamp.Baseline)
 	if err != nil {
@@ -274,10 +271,7 @@ func (t *tx) load(ctx context.Context) (bool, error) {
 	t.file = f
 	if len(items) > 0 {
 		if first, err := t.outOfMind(ctx, items); err != nil || first != nil {
-			if err != nil {
-				return false, err
-			}
-			return t.repeat(first)
+			return t.repeatOr(first, err)
 		}
 		return t.refuse(ctx, items)
 	}
@@ -287,10 +281,7 @@ func (t *tx) load(ctx context.Context) (bool, error) {
 	}
 	if len(items) > 0 {
 		if first, err := t.before(ctx, f); err != nil || first != nil {
-			if err != nil {
-				return false, err
-			}
-			return t.repeat(first)
+			return t.repeatOr(first, err)
 		}
 		// What is wrong in shape must not hide what is wrong on disk.
 		if all, derr := editplan.Diagnose(f, planLimits(t.e.cfg), t.lookup(), t.view); derr == nil && len(all) > 0 {
