@@ -1,7 +1,6 @@
 package casetest
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -33,7 +32,7 @@ func TestViolentEnds(t *testing.T) {
 			ok := obj{"argv": []string{"true"}, "callSites": []string{}}
 			hang := obj{"argv": []string{a.attacker, attackerWord, "hang", a.bait.Token}, "callSites": []string{"interactive"}}
 			a.configure(obj{"checks": obj{"ok": ok, "hang": hang}, "sandbox": obj{"read": []string{a.bait.Lent}}})
-			p := a.plan().modify("x", "x\n", "y\n")
+			p := a.plan().edits("x", "x\n", edit(0, 0, 0, 1, "y")) // a request needs no blob then
 			m := a.mark()
 			var killed []int
 			seen := 0
@@ -135,17 +134,10 @@ func (a *arena) request(p *plan, callSite string) []byte {
 	a.t.Helper()
 	var b struct{ Proposal obj }
 	must(a.t, json.Unmarshal(p.bundle(), &b))
-	var out []byte
-	for i, r := range []obj{
-		{"method": "workspace/putBlob", "params": obj{"blobs": []obj{{"encoding": "base64", "bytes": base64.StdEncoding.EncodeToString([]byte("y\n"))}}}},
-		{"method": "host/applyProposal", "params": obj{"callSite": callSite, "proposalId": b.Proposal["proposalId"], "intent": "harness", "proposal": b.Proposal}},
-	} {
-		r["jsonrpc"], r["id"] = "2.0", i+1
-		line, err := json.Marshal(r)
-		must(a.t, err)
-		out = append(append(out, line...), '\n')
-	}
-	return out
+	line, err := json.Marshal(obj{"jsonrpc": "2.0", "id": 1, "method": "host/applyProposal",
+		"params": obj{"callSite": callSite, "proposalId": b.Proposal["proposalId"], "intent": "harness", "proposal": b.Proposal}})
+	must(a.t, err)
+	return append(line, '\n')
 }
 
 // groupsOf are the control groups that a process of this number made.
