@@ -121,6 +121,7 @@ func (e *env) read(name string, limit int) ([]byte, error) {
 	if _, err := b.ReadFrom(io.LimitReader(r, int64(limit)+1)); err != nil {
 		return nil, fmt.Errorf("read %.200q: %w", name, err)
 	}
+	e.heap.expect(b.Len())
 	return b.Bytes(), nil
 }
 

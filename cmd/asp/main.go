@@ -12,11 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -38,6 +35,7 @@ type env struct {
 	dir            string // working directory
 	ui             *ui
 	now            func() time.Time
+	heap           *heap
 }
 
 // command is one subcommand.
@@ -67,30 +65,8 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// gcPercent and gcStart are for programs that live for milliseconds: collecting at
-// twice the live heap from 4 MiB on, the runtime's default, costs a large apply a
-// seventh of its time. So nothing is collected up to gcStart, which an apply of a
-// thousand files stays below, and from then on at five times the live heap.
-const (
-	gcPercent = 400
-	gcStart   = 56 << 20
-)
-
-func tuneGC() {
-	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(gcStart)
-	// The first collection ends that: the limit is where to begin, and would make
-	// the runtime collect without end where more is needed.
-	runtime.AddCleanup(new([2]uintptr), func(struct{}) {
-		debug.SetGCPercent(gcPercent)
-		debug.SetMemoryLimit(math.MaxInt64)
-	}, struct{}{})
-}
-
 func run(args []string) int {
-	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		tuneGC()
-	}
+	heap := newHeap()
 	if len(args) == 1 && isVersion(args[0]) {
 		// Asked for by every script that looks what is installed; it needs
 		// neither signals nor a terminal.
@@ -115,7 +91,7 @@ func run(args []string) int {
 		unix.Umask(mask) // there is no call that only asks
 	}
 	out := &answerWriter{w: os.Stdout}
-	e := &env{stdin: os.Stdin, stdout: out, stderr: os.Stderr, getenv: os.Getenv, dir: wd, now: time.Now}
+	e := &env{stdin: os.Stdin, stdout: out, stderr: os.Stderr, getenv: os.Getenv, dir: wd, now: time.Now, heap: heap}
 	e.ui = newUI(os.Stderr, os.Stdout, os.Getenv)
 	code := dispatch(ctx, e, args)
 	if out.err != nil && code == exitOK {

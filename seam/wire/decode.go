@@ -236,6 +236,7 @@ func (d *decoder) array(v canon.Value, into reflect.Value, rule string) {
 	}
 	out := reflect.MakeSlice(into.Type(), v.Len(), v.Len())
 	var seen map[string]int
+	var text []byte // of the element in hand
 	for more := true; more; {
 		var word string
 		switch word, _, _ = strings.Cut(rule, ","); word {
@@ -258,11 +259,11 @@ func (d *decoder) array(v canon.Value, into reflect.Value, rule string) {
 		}
 		d.at.index(i)
 		if seen != nil {
-			k := string(e.Bytes())
-			if j, dup := seen[k]; dup {
+			text = e.Append(text[:0])
+			if j, dup := seen[string(text)]; dup {
 				d.add("same as element %d", j)
 			}
-			seen[k] = i
+			seen[string(text)] = i
 		}
 		d.value(e, out.Index(i), rule)
 		d.at.back()

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package main
+
+func hugeOnWish() bool { return false }
+
+func adviseHuge(int) {}
