@@ -155,6 +155,7 @@ type doctorRow struct {
 	Name   string `json:"name"`
 	Answer string `json:"answer"`
 	Detail string `json:"detail"`
+	Remedy string `json:"remedy,omitempty"` // how to get it on this machine
 }
 
 func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
@@ -189,12 +190,16 @@ func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	fmt.Fprintf(e.stdout, "asp %s on %s\nworkspace  %s\n", d.Version, d.Platform, clean(d.Workspace))
 	fmt.Fprintf(e.stdout, "guarantee  up to %s\n           %s\n", d.Guarantee.Can, wrap(clean(d.Guarantee.Why), "           ", e.ui.width))
 	fmt.Fprintf(e.stdout, "checks     up to %s\n           %s\n", d.Mode.Can, wrap(clean(d.Mode.Why), "           ", e.ui.width))
+	here := thisMachine()
 	for _, r := range caps.Rows() {
 		mark := e.ui.paint(e.ui.outColor, "32", "yes")
 		if r.Cap.Answer != sandbox.Yes {
 			mark = e.ui.paint(e.ui.outColor, "33", r.Cap.Answer.String())
 		}
 		fmt.Fprintf(e.stdout, "           %-28s %s %s\n", r.Name, mark, clean(r.Cap.Detail))
+		if how := here.remedy(r.Name, r.Cap); how != "" {
+			fmt.Fprintf(e.stdout, "             %s\n", wrap(clean(how), "             ", e.ui.width))
+		}
 	}
 	fmt.Fprintf(e.stdout, "state      %s: %s\n", d.State.Can, clean(d.State.Why))
 	for _, p := range d.Problems {
@@ -242,8 +247,9 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 	if caps.Namespaces() {
 		d.Mode = isolation(ctx, eng, caps, d.Mode)
 	}
+	here := thisMachine()
 	for _, r := range caps.Rows() {
-		d.Sandbox = append(d.Sandbox, doctorRow{r.Name, r.Cap.Answer.String(), r.Cap.Detail})
+		d.Sandbox = append(d.Sandbox, doctorRow{r.Name, r.Cap.Answer.String(), r.Cap.Detail, here.remedy(r.Name, r.Cap)})
 	}
 	rep, err := eng.Receipts().Verify(ctx)
 	if err != nil {
