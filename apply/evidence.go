@@ -78,6 +78,7 @@ type CheckRecord struct {
 	Runs      int64    `json:"runs"`
 	Evidence  string   `json:"evidence,omitempty"`
 	Env       []string `json:"environment,omitempty"` // ignored files that the check could see
+	Network   []string `json:"network,omitempty"`     // what it asked the proxy for, and what came of it
 	Detail    string   `json:"detail,omitempty"`
 }
 
@@ -153,7 +154,7 @@ func checkRecords(results []checks.Result) []CheckRecord {
 	for _, r := range results {
 		out = append(out, CheckRecord{
 			Name: r.Name, Status: r.Status.String(), ExitCode: int64(r.ExitCode), ElapsedMs: r.Elapsed.Milliseconds(),
-			Isolation: r.Isolation.String(), Method: r.Method.String(), Runs: int64(r.Runs), Evidence: valid(r.Evidence), Env: validAll(r.Env), Detail: valid(r.Detail),
+			Isolation: r.Isolation.String(), Method: r.Method.String(), Runs: int64(r.Runs), Evidence: valid(r.Evidence), Env: validAll(r.Env), Network: validAll(r.Network), Detail: valid(r.Detail),
 		})
 	}
 	return out

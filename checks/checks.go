@@ -99,6 +99,7 @@ type Result struct {
 	Isolation Isolation
 	Evidence  string   // one sentence: what was enforced and proven
 	Probed    []string // the record of the probe behind Isolation, whose digest stands in Evidence
+	Network   []string // what it asked the proxy of its sandbox for, and what came of it; bounded
 	Env       []string // ignored (environment) paths visible to the check, for the receipt
 	Detail    string   // why not Passed, for people
 	// Unsupported: it was not started because this machine cannot give the level

@@ -356,6 +356,10 @@ func (b *Boundary) isolated(s *Spec, r report, l *lures) {
 		b.Evidence += "; not isolated: " + strings.Join(broken[:min(len(broken), 4)], ", ")
 	default:
 		b.Level = Isolated
-		b.Evidence += fmt.Sprintf("; private root, Landlock, system call filter, no network, no capability; %d attempts from inside to read %d places outside, to reach the host's sockets, processes and addresses, to make forbidden system calls and to exceed the limits all failed", len(r.Attempts), len(l.bait.Outside))
+		network := "no network"
+		if len(s.Egress) > 0 {
+			network = "no network but through a proxy"
+		}
+		b.Evidence += fmt.Sprintf("; private root, Landlock, system call filter, %s, no capability; %d attempts from inside to read %d places outside, to reach the host's sockets, processes and addresses, to make forbidden system calls and to exceed the limits all failed", network, len(r.Attempts), len(l.bait.Outside))
 	}
 }

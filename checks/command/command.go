@@ -137,9 +137,7 @@ func (c *Check) fill(res *checks.Result, out sandbox.Result) {
 	res.ExitCode, res.Output, res.Truncated = out.ExitCode, out.Stdout, out.Truncated
 	res.Evidence, res.DirectWrite = out.Boundary.Evidence, out.Boundary.DirectWrite
 	res.Probed = out.Boundary.Record()
-	if len(out.Egress) > 0 {
-		res.Notes = append(res.Notes, c.name+" asked for the network: "+strings.Join(out.Egress, ", "))
-	}
+	res.Network = out.Egress
 	res.Isolation = isolation(out.Boundary.Level)
 	switch {
 	case out.Cancelled:
