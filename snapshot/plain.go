@@ -217,7 +217,7 @@ func (w *plainWorker) dir(sw *scan.Worker[struct{}], d scan.DirHandle, t scan.Ta
 	if pre != "" {
 		pre += "/"
 	}
-	return sw.List(d, func(n scan.Name) error {
+	err = sw.List(d, func(n scan.Name) error {
 		name := n.View()
 		if name == dotGit {
 			return nil
@@ -246,6 +246,10 @@ func (w *plainWorker) dir(sw *scan.Worker[struct{}], d scan.DirHandle, t scan.Ta
 		w.files++
 		return w.leaf(&sw.Reader, d, path, path[len(pre):], &st, o)
 	})
+	if t.Path != "" {
+		err = ignoreGone(err) // removed since it was opened: it is empty
+	}
+	return err
 }
 
 // leaf records one name that is no directory.

@@ -99,6 +99,9 @@ type seen struct {
 	files    int
 	filtered int
 	restless bool
+	// linked are the inodes of files with further names, by which they may be
+	// written unheard.
+	linked []uint64
 }
 
 // fileID tells one state of a file that is replaced by renames.
@@ -310,6 +313,10 @@ func (k *keeper) again(ctx context.Context) (*snapshot.Stamp, error) {
 		for i := range w.ws {
 			s.Hashed += w.ws[i].hashed
 		}
+		if m.newNames(w.rec) {
+			k.why = "a file got a second name"
+			return nil, nil
+		}
 		m.take(w.rec)
 	}
 	m.finish(s)
@@ -341,6 +348,26 @@ func (m *memory) due(ch watch.Changes) []*seen {
 		looks = append(looks, d)
 	}
 	return looks
+}
+
+// newNames tells whether a look found a file with several names that had one when
+// the directories with such files were last looked at: the directory of its old
+// name heard nothing of the new one, and hears of no write by it.
+func (m *memory) newNames(rec *recorder) bool {
+	known := map[uint64]bool{}
+	for _, d := range m.restless {
+		for _, ino := range d.linked {
+			known[ino] = true
+		}
+	}
+	for _, p := range rec.parts {
+		for _, d := range p.dirs {
+			if slices.ContainsFunc(d.linked, func(ino uint64) bool { return !known[ino] }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // drop forgets the directory at path and everything below it.
@@ -497,6 +524,14 @@ func (k *walker) enter(w *walk, path, name string) bool {
 func (k *walker) unsure() {
 	if k.cur != nil {
 		k.cur.restless = true
+	}
+}
+
+// names notes a file that has several.
+func (k *walker) names(st *scan.Stat) {
+	if st.Nlink > 1 && k.cur != nil {
+		k.cur.restless = true
+		k.cur.linked = append(k.cur.linked, st.Ino)
 	}
 }
 

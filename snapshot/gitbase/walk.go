@@ -228,9 +228,7 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 		}
 		k.files++
 		k.hits[f-node.f0] = true
-		if st.Nlink > 1 {
-			k.unsure() // may be written by another name
-		}
+		k.names(&st)
 		i := w.t.files[f]
 		e := &w.t.entries[i]
 		if !early && w.trust && e.head < 0 && e.flags&(inIndex|notInHead|unmerged|intentOnly) == inIndex &&
@@ -241,9 +239,9 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 		return nil
 	}
 	if err == nil {
-		if err := sw.List(d, list); err != nil {
+		if err := sw.List(d, list); err != nil && (t.Path == "" || !errors.Is(err, fs.ErrNotExist)) {
 			return err
-		}
+		} // else removed since it was opened: what was in it is gone
 	}
 	if hasGit && node == nil {
 		k.unsure() // its own index and HEAD have no part in the events

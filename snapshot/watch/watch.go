@@ -18,7 +18,8 @@
 //     writer is raised then);
 //   - a write through another name of the same file, in a directory that is not
 //     watched (files with several names are for the user to look at again; a
-//     name made later outside of the tree is not heard of);
+//     name made later outside of the tree is not heard of, nor is one in it that
+//     is gone again before the user looks);
 //   - what other machines do on a network file system, and what is done below
 //     a stacked one: those are not watched at all;
 //   - writes that pass by the file system: to its device, or through a file
