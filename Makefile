@@ -15,6 +15,7 @@ GO ?= go
 FUZZTIME ?=
 BENCH ?= short
 CRASH ?= long
+PEERS = bin/peers
 POWERCUTS ?= 2000
 
 # Tests make and remove very many small files, and sync them: they live in
@@ -58,8 +59,8 @@ check: lint race
 fuzz:
 	$(INDIR) GO='$(GO)' .ci/fuzz $(FUZZTIME)
 
-crash:
-	$(INDIR) ASP_CRASH=$(CRASH) $(GO) test -timeout 120m $$(grep -rl --include='*_test.go' ASP_CRASH . | xargs -n1 dirname | sort -u)
+crash: $(PEERS)/gopls
+	$(INDIR) PATH=$(CURDIR)/$(PEERS):$$PATH ASP_CRASH=$(CRASH) $(GO) test -timeout 120m $$(grep -rl --include='*_test.go' ASP_CRASH . | xargs -n1 dirname | sort -u)
 
 powercut:
 	$(INDIR) PATH=$$PATH:/usr/sbin:/sbin REQUIRE_POWERCUT=1 POWERCUTS=$(POWERCUTS) $(GO) test -count=1 -v -timeout 24h -run 'TestPowerCut$$' ./casetest
@@ -71,9 +72,10 @@ bench:
 	@mkdir -p bin
 	$(INDIR) $(GO) run ./bench -$(BENCH) -json bin/bench.json
 
-PEERS = bin/peers
-peers:
+peers: $(PEERS)/gopls
 	npm install --prefix $(PEERS) --ignore-scripts --no-audit --no-fund @openai/codex@0.171.0 @ast-grep/cli@0.51.1
+
+$(PEERS)/gopls:
 	GOBIN=$(CURDIR)/$(PEERS) $(GO) install golang.org/x/tools/gopls@v0.22.0
 
 chart:

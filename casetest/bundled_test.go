@@ -92,3 +92,34 @@ func exitOf(err error) int {
 	}
 	return 0
 }
+
+// TestSchemas: asp schema lists what there is, and prints each as a document that is
+// complete in itself.
+func TestSchemas(t *testing.T) {
+	list, err := exec.CommandContext(t.Context(), binary, "schema").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for line := range strings.Lines(string(list)) {
+		names[strings.Fields(line)[0]] = true
+	}
+	for _, name := range []string{"policy", "config", "edit-plan", "verdict", "envelope"} {
+		if !names[name] {
+			t.Errorf("%s is not listed: %s", name, list)
+		}
+		b, err := exec.CommandContext(t.Context(), binary, "schema", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := canon.Parse(b, canon.Limits{})
+		if id, _ := v.Get("$id"); err != nil || id.Str() != "urn:asp:schema:"+name {
+			t.Errorf("%s: %v %.200s", name, err, b)
+		}
+	}
+	for _, args := range [][]string{{"schema", "nothing"}, {"schema", "policy", "config"}} {
+		if err := exec.CommandContext(t.Context(), binary, args...).Run(); exitOf(err) != 2 {
+			t.Errorf("asp %q: %v, want status 2", args, err)
+		}
+	}
+}

@@ -12,13 +12,14 @@ func schemaCommand() *command {
 	return &command{
 		name: "schema", args: "[NAME]", short: "print the JSON Schemas of messages and files",
 		long: `
-Without a name it lists the schemas: one for every message of both seams and for
-the files that cross them. Each is complete in itself (draft 2020-12). asp refuses more
+Without a name it lists the schemas: one for every message of both seams, for the
+files that cross them, for .asp/asp.json (policy) and for config.json (config). Each is complete in itself (draft 2020-12). asp refuses more
 than a schema can say: doubled keys, integers written 1.0, host-owned members.
 
 examples:
   asp schema
-  asp schema edit-plan > edit-plan.schema.json`,
+  asp schema edit-plan > edit-plan.schema.json
+  asp schema policy > asp.schema.json          for an editor, by "$schema" in the file`,
 		run: runSchema,
 	}
 }

@@ -1,6 +1,6 @@
-// Package schema describes the messages of both seams, and the files that cross
-// them, as JSON Schemas (draft 2020-12). They are made from the types of seam/wire
-// when they are asked for: members, required ones, word lists and field rules by
+// Package schema describes the messages of both seams, the files that cross
+// them, and the two files that people write, as JSON Schemas (draft 2020-12). They
+// are made from the types of seam/wire, and of files.go, when they are asked for: members, required ones, word lists and field rules by
 // reflection, and from a table here what those types check beyond that.
 //
 // A schema is for people and for other tools. Nothing in this program validates
@@ -10,6 +10,7 @@
 package schema
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -59,6 +60,7 @@ func Of(name string) (canon.Value, bool) {
 
 func build(m message) canon.Value {
 	g := &generator{defs: map[string]canon.Value{}, rules: rules()}
+	maps.Copy(g.rules, fileRules())
 	root := []canon.Member{
 		{Key: "$schema", Value: canon.StringOf("https://json-schema.org/draft/2020-12/schema")},
 		{Key: "$id", Value: canon.StringOf(idPrefix + m.name)},
@@ -132,6 +134,8 @@ func (g *generator) of(t reflect.Type, rule string) canon.Value {
 		return g.structOf(t, rule == "open")
 	case reflect.Slice:
 		return g.listOf(t, rule)
+	case reflect.Map:
+		return object("type", "object", "additionalProperties", g.of(t.Elem(), rule))
 	case reflect.String:
 		return text(t, rule)
 	case reflect.Bool:

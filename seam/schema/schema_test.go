@@ -259,8 +259,8 @@ func TestAgreesWithTheDecoder(t *testing.T) {
 		variants = 10_000
 	}
 	for _, m := range messages() {
-		if m.typ == nil {
-			continue
+		if m.typ == nil || m.name == "policy" || m.name == "config" {
+			continue // files are read by checks/policy, and held against it there
 		}
 		var good []canon.Value
 		seen := map[string]bool{}
