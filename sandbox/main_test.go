@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/sandbox/sandboxtest"
@@ -37,6 +38,23 @@ func helper(what string) int {
 			Env: map[string]string{"PATH": os.Getenv("PATH")}, MergeOutput: true,
 		})
 		fmt.Printf("%s\nerr=%v\n", res.Stdout, err)
+	case "many": // eight launches at a time, until it is killed
+		caps := sandbox.Probe(ctx, sandbox.ProbeDirs{})
+		if os.Getenv("PLAIN") != "" {
+			caps = sandbox.Caps{}
+		}
+		for range 8 {
+			go func() {
+				for {
+					_, _ = sandbox.Run(ctx, caps, sandbox.Spec{
+						Argv: []string{"sleep", os.Getenv("WORD")}, Dir: "/", Require: sandbox.Advisory,
+						Env: map[string]string{"PATH": os.Getenv("PATH")}, Limits: sandbox.Limits{Wall: 5 * time.Millisecond},
+					})
+				}
+			}()
+		}
+		fmt.Println("up")
+		select {}
 	case "probe-without-user-namespaces":
 		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
 			fmt.Println("cannot set up:", err)

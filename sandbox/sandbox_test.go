@@ -509,6 +509,58 @@ func TestHostKilled(t *testing.T) {
 	}
 }
 
+// The host dies while it starts several at once: no child half waits for one that does
+// not come, holding what another waits for the end of.
+func TestHostKilledWhileStarting(t *testing.T) {
+	newWorld(t)
+	rounds := 1
+	if os.Getenv("ASP_CRASH") == "long" {
+		rounds = 20
+	}
+	for i := range 2 * rounds {
+		word := sleeper(t)
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = []string{helperVar + "=many", "PATH=" + os.Getenv("PATH"), "WORD=" + word}
+		if i%2 == 1 {
+			cmd.Env = append(cmd.Env, "PLAIN=1")
+		}
+		out, err := cmd.StdoutPipe()
+		must(t, err)
+		must(t, cmd.Start())
+		_, err = out.Read(make([]byte, 1))
+		must(t, err)
+		// Child halves are its children as long as it lives; after that they are known
+		// by what they have in common, the process group being their own.
+		sandboxtest.Eventually(t, "launches are under way", func() bool { return len(sandboxtest.Processes(t, word)) > 0 || i%4 >= 2 })
+		var halves []int
+		for _, p := range sandboxtest.Processes(t, sandbox.ChildArg) {
+			if parent(p) == cmd.Process.Pid {
+				halves = append(halves, p)
+			}
+		}
+		must(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		sandboxtest.Eventually(t, "all child halves and commands are dead", func() bool {
+			for _, p := range halves {
+				if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p)); err == nil && strings.Contains(string(b), sandbox.ChildArg) {
+					return false
+				}
+			}
+			return len(sandboxtest.Processes(t, word)) == 0
+		})
+	}
+}
+
+// parent is the parent of a process, 0 when there is none.
+func parent(pid int) int {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(b), ") ")
+	var state string
+	ppid := 0
+	_, _ = fmt.Sscan(rest, &state, &ppid)
+	return ppid
+}
+
 func TestBytesArriveUnchanged(t *testing.T) {
 	w := newWorld(t)
 	s := w.spec("")
