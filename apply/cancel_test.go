@@ -36,7 +36,8 @@ func TestCancelled(t *testing.T) {
 			return err
 		}},
 		{"inspect", func(ctx context.Context, h *hosted) error {
-			_, err := h.engine().Inspect(ctx, apply.InspectRequest{CallSite: wire.Gate, Request: canon.ObjectOf(canon.Member{Key: "method", Value: canon.StringOf("inspect/symbols")})})
+			_, err := h.engine().Inspect(ctx, apply.InspectRequest{CallSite: wire.Gate, Request: canon.ObjectOf(canon.Member{Key: "method", Value: canon.StringOf("inspect/symbols")},
+				canon.Member{Key: "params", Value: canon.ObjectOf(canon.Member{Key: "query", Value: canon.StringOf("x")})})})
 			return err
 		}},
 	} {

@@ -70,12 +70,8 @@ func (r *inspection) run(ctx context.Context) (*wire.QueryInspectResult, error) 
 	if err := wire.Decode(r.q.Request, &r.call); err != nil {
 		return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, wire.DegradeMalformed, "request: " + err.Error()}
 	}
-	if err := provider.CheckQuery(r.call.Method, r.call.Params); err != nil {
-		reason := wire.DegradeMalformed
-		if !inspectVerb(r.call.Method) {
-			reason = wire.DegradeUnsupported
-		}
-		return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, reason, "request: " + err.Error()}
+	if !inspectVerb(r.call.Method) {
+		return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, wire.DegradeUnsupported, fmt.Sprintf("method %q is no inspect verb; there are inspect/references, callers, callees, symbols, impact and query", cut(r.call.Method))}
 	}
 	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
 	if err != nil {
@@ -101,6 +97,12 @@ func (r *inspection) run(ctx context.Context) (*wire.QueryInspectResult, error) 
 			r.degrade(wire.Degradation{Source: "baseline", Reason: wire.DegradeStaleBaseline, Requirement: id, Detail: detail, Capability: wire.Inspect})
 		}
 		return r.conclude(ctx)
+	}
+	if len(asked) > 0 {
+		// Held against its shape before anybody is started: it is no provider's fault.
+		if err := provider.CheckQuery(r.call.Method, r.call.Params); err != nil {
+			return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, wire.DegradeMalformed, "request: " + err.Error()}
+		}
 	}
 	answers := r.ask(ctx, stamp, asked)
 	if err := ctx.Err(); err != nil {

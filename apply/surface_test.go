@@ -158,6 +158,10 @@ func TestInspect(t *testing.T) {
 	call := func(method string) canon.Value {
 		return canon.ObjectOf(canon.Member{Key: "method", Value: canon.StringOf(method)}, canon.Member{Key: "params", Value: canon.ObjectOf()})
 	}
+	impact, err := canon.Parse([]byte(`{"changeset":{"baseline":{"rev":"r"},"changes":[]},"scope":"workspace"}`), canon.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	graph := func(rev string) canon.Value {
 		v, err := canon.Parse([]byte(`{"nodes":[{"id":"n"}],"impactedFiles":["a"],"validAsOf":{"rev":"`+rev+`","blobs":[]}}`), canon.Limits{})
 		if err != nil {
@@ -202,7 +206,7 @@ func TestInspect(t *testing.T) {
 				return provider.Answer{Value: graph(rev), Complete: !x.cut, Served: []wire.BlobRef{blobID("1\n")}, Isolation: wire.Isolated,
 					Participant: running(c.roster[0]).Participant}, nil
 			}
-			r, err := h.engine().Inspect(context.Background(), apply.InspectRequest{CallSite: wire.Gate, Request: call("inspect/impact"), Baseline: x.base})
+			r, err := h.engine().Inspect(context.Background(), apply.InspectRequest{CallSite: wire.Gate, Request: call("inspect/impact").With("params", impact), Baseline: x.base})
 			if err != nil {
 				t.Fatal(err)
 			}
