@@ -53,7 +53,7 @@ func main() {
 	full := flag.Bool("full", false, "the sizes that the goals are stated for")
 	jsonFile := flag.String("json", "", "also write the rows to `FILE`")
 	svg := flag.String("chart", "", "draw the file of -json into the SVG `FILE`, and measure nothing")
-	only := flag.String("run", "", "only rows whose group matches `REGEXP`: apply, stamp, growth, scratch, bytes, start, host, peers, memory, resident")
+	only := flag.String("run", "", "only rows whose group matches `REGEXP`: apply, stamp, growth, scratch, sandbox, bytes, start, host, peers, memory, resident")
 	peers := flag.String("peers", "bin/peers", "`DIRECTORY` of programs to compare with, made by make peers")
 	asp := flag.String("asp", "", "measure the binary at `PATH` instead of building one, to profile it for example")
 	runs := flag.Int("n", 0, "runs of each contender (0: 7, or 11 with -full)")
@@ -105,7 +105,7 @@ func (c *config) run(ctx context.Context, jsonFile string) error {
 		name string
 		run  func(context.Context) error
 	}{
-		{"apply", c.applyRows}, {"stamp", c.stampRows}, {"growth", c.growthRows}, {"scratch", c.scratchRows},
+		{"apply", c.applyRows}, {"stamp", c.stampRows}, {"growth", c.growthRows}, {"scratch", c.scratchRows}, {"sandbox", c.sandboxRows},
 		{"bytes", c.bytesRows}, {"start", c.startRows}, {"host", c.hostRows}, {"peers", c.peerRows}, {"memory", c.memoryRows}, {"resident", c.residentRows},
 	} {
 		if !c.only.MatchString(g.name) {

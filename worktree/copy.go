@@ -274,31 +274,39 @@ func (c *copier) finish() error {
 		return strings.Count(c.dirs[i].rel, "/") > strings.Count(c.dirs[j].rel, "/")
 	})
 	for _, d := range c.dirs {
-		p := filepath.Join(c.dst, d.rel)
-		st, err := os.Lstat(p)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && !st.IsDir() {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if os.Geteuid() == 0 && (d.uid != 0 || d.gid != 0) {
-			_ = os.Lchown(p, d.uid, d.gid)
-		}
-		if err := unix.Chmod(p, d.mode); err != nil {
-			return &fs.PathError{Op: "chmod", Path: p, Err: err}
-		}
-		if err := unix.UtimesNanoAt(unix.AT_FDCWD, p, d.time[:], unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return &fs.PathError{Op: "set times of", Path: p, Err: err}
+		if err := c.finishDir(d); err != nil {
+			return &fs.PathError{Op: "finish", Path: filepath.Join(c.dst, d.rel), Err: err}
 		}
 	}
 	return nil
 }
 
+// finishDir goes through no link: the plan may have put one where a directory was
+// copied, and what it leads to is not ours.
+func (c *copier) finishDir(d copiedDir) error {
+	fd, err := openBelow(c.dst, d.rel, unix.O_RDONLY)
+	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
+		return nil // gone, or something else by now
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if os.Geteuid() == 0 && (d.uid != 0 || d.gid != 0) {
+		_ = unix.Fchown(fd, d.uid, d.gid)
+	}
+	if err := unix.Fchmod(fd, d.mode); err != nil {
+		return err
+	}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), d.time[:], 0)
+}
+
 // layOver puts the after-state into a copy.
 func layOver(lo *layout, tree string) error {
 	for _, rel := range lo.remove {
-		if err := removeTree(filepath.Dir(filepath.Join(tree, rel)), filepath.Base(rel)); err != nil {
+		// What was a directory when the plan was worked out may have been copied as a
+		// link since, and must not lead out of the copy.
+		if err := removeBelow(tree, rel); err != nil {
 			return err
 		}
 	}

@@ -66,3 +66,30 @@ func TestAdjustConfig(t *testing.T) {
 		}
 	}
 }
+
+// Removing below a copy goes through no link that was copied into it.
+func TestRemoveBelowFollowsNoLink(t *testing.T) {
+	base, outside := t.TempDir(), t.TempDir()
+	for _, d := range []string{base + "/real/c", outside + "/c"} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, base+"/a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeBelow(base, "a/c"); err == nil {
+		t.Error("a link on the way is no error")
+	}
+	if _, err := os.Lstat(outside + "/c"); err != nil {
+		t.Errorf("outside: %v", err)
+	}
+	for _, rel := range []string{"real/c", "real/none", "none/c"} {
+		if err := removeBelow(base, rel); err != nil {
+			t.Errorf("%s: %v", rel, err)
+		}
+	}
+	if _, err := os.Lstat(base + "/real/c"); err == nil {
+		t.Error("nothing was removed")
+	}
+}

@@ -26,15 +26,49 @@ func removeTree(base, name string) error {
 		return &fs.PathError{Op: "open", Path: base, Err: err}
 	}
 	defer unix.Close(dir)
+	if err := removeIn(dir, name); err != nil {
+		return &fs.PathError{Op: "remove", Path: filepath.Join(base, name), Err: err}
+	}
+	return nil
+}
+
+// removeBelow removes base/rel. A link on the way is an error: what it leads to is
+// not below base. A missing directory on the way is removed already.
+func removeBelow(base, rel string) error {
+	dir, err := openBelow(base, filepath.Dir(rel), unix.O_RDONLY)
+	if err == unix.ENOENT || err == unix.ENOTDIR {
+		return nil
+	}
+	if err == nil {
+		defer unix.Close(dir)
+		err = removeIn(dir, filepath.Base(rel))
+	}
+	if err != nil {
+		return &fs.PathError{Op: "remove", Path: filepath.Join(base, rel), Err: err}
+	}
+	return nil
+}
+
+// openBelow opens the directory rel below base without following a link in rel.
+func openBelow(base, rel string, mode uint64) (int, error) {
+	at, err := unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at)
+	return unix.Openat2(at, rel, &unix.OpenHow{
+		Flags:   mode | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+}
+
+func removeIn(dir int, name string) error {
 	r := &remover{}
 	for {
 		r.moved = 0
 		r.top = -1
-		if err := r.remove(dir, name, 0); err != nil {
-			return &fs.PathError{Op: "remove", Path: filepath.Join(base, name), Err: err}
-		}
-		if r.moved == 0 {
-			return nil
+		if err := r.remove(dir, name, 0); err != nil || r.moved == 0 {
+			return err
 		}
 	}
 }
