@@ -56,8 +56,8 @@ func openBelow(base, rel string, mode uint64) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(at)
-	return unix.Openat2(at, rel, &unix.OpenHow{
-		Flags:   mode | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+	return unix.Openat2(at, rel, &unix.OpenHow{ // ELOOP is a link, ENOTDIR a file
+		Flags:   mode | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
 }
