@@ -135,6 +135,9 @@ func begin(env Env, txid string, o Options) (*tx, error) {
 	t := &tx{env: env, o: o, id: txid, nonce: hex.EncodeToString(n[:]), touched: map[dirKey]bool{}, keep: spareFiles()}
 	t.dirs = newDirs(&t.env)
 	t.facts.Dirty = -1
+	if env.Handles > 0 {
+		t.keep = env.Handles
+	}
 	return t, nil
 }
 

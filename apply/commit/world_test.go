@@ -225,6 +225,7 @@ func (w *world) env(f vfs.FS) (commit.Env, func(), error) {
 		FS: f, Root: root, TxDir: txDir, Protected: []vfs.Stat{gst},
 		Extra: map[string]vfs.Dir{gitDir: git},
 		Probe: good, Dirty: func() (int64, error) { return 0, nil },
+		Handles: 3, // so that files of either sort meet whatever a test does
 	}, func() { root.Close(); git.Close() }, nil
 }
 

@@ -27,6 +27,8 @@ func syncs() []row {
 			text: "all = append(all, m.dir.SyncFS)", mutant: "all = append(all, func() error { return nil })"},
 		{id: "sync-staged-file", kind: "sync", file: sync, pkg: commit, run: commitCuts,
 			text: "all = append(all, func() error { return syncFile(a, s.Name) })", mutant: "all = append(all, func() error { return nil })"},
+		{id: "sync-staged-file-kept", kind: "sync", file: sync, pkg: commit, run: commitCuts,
+			text: "all = append(all, j.syncMade)", mutant: "_ = j"},
 		{id: "sync-staged-directory", kind: "sync", file: sync, pkg: commit, run: commitCuts,
 			text: "all = append(all, func() error { return syncDir(a, s.Name) })", mutant: "all = append(all, func() error { return nil })"},
 		{id: "sync-journal-bytes", kind: "sync", file: sync, pkg: commit, run: commitCuts,
