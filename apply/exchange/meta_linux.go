@@ -22,7 +22,7 @@ func likeDir(from, to vfs.Dir, st vfs.Stat) (why string, err error) {
 			return "", err
 		}
 		if now.UID != st.UID || now.GID != st.GID {
-			if err := unix.Fchown(int(b.Fd()), int(st.UID), int(st.GID)); refuses(err) {
+			if err := again(func() error { return unix.Fchown(int(b.Fd()), int(st.UID), int(st.GID)) }); refuses(err) {
 				return fmt.Sprintf("owner %d:%d cannot be kept", st.UID, st.GID), nil
 			} else if err != nil {
 				return "", fmt.Errorf("set owner: %w", err)
@@ -56,10 +56,19 @@ func finishDir(to vfs.Dir, st vfs.Stat, changed bool) (why string, err error) {
 		return "", nil
 	}
 	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(st.Mtime)}
-	if err := unix.UtimesNanoAt(int(fd.Fd()), "", ts, unix.AT_EMPTY_PATH); err != nil {
+	if err := again(func() error { return unix.UtimesNanoAt(int(fd.Fd()), "", ts, unix.AT_EMPTY_PATH) }); err != nil {
 		return "", fmt.Errorf("set time: %w", err)
 	}
 	return "", nil
+}
+
+// again repeats a call that was interrupted.
+func again(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // bare takes all ACLs from a new directory of ours.
@@ -69,7 +78,7 @@ func bare(d vfs.Dir) error {
 		return nil
 	}
 	for _, name := range []string{"system.posix_acl_default", "system.posix_acl_access"} {
-		err := unix.Fremovexattr(int(fd.Fd()), name)
+		err := again(func() error { return unix.Fremovexattr(int(fd.Fd()), name) })
 		if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOTSUP) {
 			return fmt.Errorf("remove %s: %w", name, err)
 		}
@@ -92,7 +101,7 @@ func sameAttrs(from, to int) (why string, err error) {
 		if _, ok := want[k]; ok {
 			continue
 		}
-		if err := unix.Fremovexattr(to, k); err != nil {
+		if err := again(func() error { return unix.Fremovexattr(to, k) }); err != nil {
 			return fmt.Sprintf("a new directory gets the attribute %.200q, which the old one has not", k), nil
 		}
 	}
@@ -100,7 +109,7 @@ func sameAttrs(from, to int) (why string, err error) {
 		if b, ok := have[k]; ok && b == v {
 			continue
 		}
-		if err := unix.Fsetxattr(to, k, []byte(v), 0); refuses(err) {
+		if err := again(func() error { return unix.Fsetxattr(to, k, []byte(v), 0) }); refuses(err) {
 			return fmt.Sprintf("the attribute %.200q cannot be kept", k), nil
 		} else if err != nil {
 			return "", fmt.Errorf("set attribute %.200q: %w", k, err)

@@ -1,8 +1,14 @@
 package exchange_test
 
 import (
+	"context"
+	"errors"
+	"io"
+	"strings"
 	"testing"
 
+	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/apply/exchange"
 	"github.com/aspengine/asp/internal/vfs/faultfs"
 	"github.com/aspengine/asp/internal/vfs/memfs"
 )
@@ -41,4 +47,23 @@ func TestReorderings(t *testing.T) {
 		}
 	}
 	t.Logf("%d states at %d operations", states, points)
+}
+
+// TestWrongContent: an after-image that does not give the bytes of its digest is
+// never published.
+func TestWrongContent(t *testing.T) {
+	s := scenarios()[0]
+	for i, c := range s.changes(t) {
+		if c.After == nil || c.After.Open == nil {
+			continue
+		}
+		w := newWorld(t, s.before)
+		changes := s.changes(t)
+		changes[i].After.Open = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
+		r, err := exchange.Run(context.Background(), env(w.fs), "tx1", changes, exchange.Options{})
+		if !errors.Is(err, commit.ErrContent) || r.Outcome != commit.Refused {
+			t.Errorf("%s: %v %v", c.Path, r.Outcome, err)
+		}
+		same(t, "nothing happened", listing(t, w.fs, root), s.before)
+	}
 }

@@ -9,7 +9,7 @@ func preconditions() []row {
 		run  = "TestPlaces|TestRepositoryAndAttention|TestRenameAcrossMounts|TestNameCollision|TestRecheck|TestAhead"
 	)
 	return []row{
-		{id: "refuse-protected-name", kind: "precondition", file: file, pkg: here, run: run,
+		{id: "refuse-protected-name", kind: "precondition", file: file, pkg: "casetest", run: "TestPA01|TestPA02|TestPA04",
 			text: "if c, yes := editplan.ProtectedPath(p); yes {", mutant: "if c, yes := editplan.ProtectedPath(p); yes && false {"},
 		{id: "refuse-attention", kind: "precondition", file: file, pkg: here, run: run,
 			text: "if slices.Contains(in.Attention, p.String()) {", mutant: "if false {"},
@@ -17,12 +17,12 @@ func preconditions() []row {
 			text: "			if f.Blocked != nil {\n				it := *f.Blocked\n", mutant: "			if false {\n				it := *f.Blocked\n"},
 		{id: "refuse-hard-link", kind: "precondition", file: file, pkg: here, run: run,
 			text: "case f.Stat.Nlink > 1:", mutant: "case false:"},
-		{id: "refuse-read-only", kind: "precondition", file: file, pkg: "casetest", run: "TestMetadata|TestFM",
+		{id: "refuse-read-only", kind: "precondition", file: file, pkg: "casetest", run: "TestFM01|TestRefusals",
 			text: "		case f.Stat.Perm&0o222 == 0:\n", mutant: "		case false:\n"},
 		{id: "refuse-other-mount", kind: "precondition", file: file, pkg: here, run: run,
-			text: "if from.Stat.MntID != f.Mount {", mutant: "if false {"},
+			text: "if from.Stat.MntID != f.Mount {", mutant: "if from.Stat.MntID != f.Mount && false {"},
 		{id: "refuse-collision", kind: "precondition", file: file, pkg: here, run: run,
-			text: "		if folds {\n", mutant: "		if false {\n"},
+			text: "		if folds {\n", mutant: "		if folds && false {\n"},
 		{id: "refuse-submodule", kind: "precondition", file: file, pkg: here, run: run,
 			text: "	case i.InSubmodule:\n", mutant: "	case false:\n"},
 		{id: "refuse-sparse", kind: "precondition", file: file, pkg: here, run: run,
@@ -32,13 +32,13 @@ func preconditions() []row {
 		{id: "refuse-link-in-the-path", kind: "no-follow", file: live, pkg: here, run: run,
 			text: "		case st.Kind == vfs.KindSymlink:\n", mutant: "		case false:\n"},
 		{id: "refuse-protected-directory", kind: "precondition", file: live, pkg: here, run: run,
-			text: "if d.stat.SameFile(x) {", mutant: "if false {"},
+			text: "if d.stat.SameFile(x) {", mutant: "if d.stat.SameFile(x) && false {"},
 		{id: "refuse-nested-repository", kind: "precondition", file: live, pkg: here, run: run,
 			text: "if _, err := dir.Lstat(\".git\"); err == nil {", mutant: "if _, err := dir.Lstat(\".git\"); err == nil && false {"},
 		{id: "refuse-foreign-baseline", kind: "precondition", file: "apply/transaction.go", pkg: "apply", run: "TestForeignBaseline",
-			text: "		if !known {\n", mutant: "		if false {\n"},
+			text: "		if !known {\n", mutant: "		if !known && false {\n"},
 		{id: "refuse-id-reuse", kind: "precondition", file: "apply/transaction.go", pkg: "apply", run: "TestRepeatAndReuse",
-			text: "			if !same {\n", mutant: "			if false {\n"},
+			text: "			if !same {\n", mutant: "			if !same && false {\n"},
 		{id: "refuse-by-decision", kind: "precondition", file: "apply/transaction.go", pkg: "apply", run: "TestGateWithoutPolicy|TestModeComesFromChecks",
 			text: "if d := t.decision; d != nil && d.Decision != wire.Allow {", mutant: "if d := t.decision; d != nil && false {"},
 		{id: "refuse-weak-assurance", kind: "precondition", file: "apply/transaction.go", pkg: "apply", run: "TestModeComesFromChecks|TestWeakAssurance|TestSB01",
@@ -48,9 +48,9 @@ func preconditions() []row {
 		{id: "refuse-open-state", kind: "precondition", file: "internal/home/home.go", pkg: "internal/home", run: "TestOpenRefuses",
 			text: "	if st.Perm&0o022 != 0 {\n		return fmt.Errorf(\"%w: mode %04o lets others write; chmod", mutant: "	if false {\n		return fmt.Errorf(\"%w: mode %04o lets others write; chmod"},
 		{id: "refuse-state-inside", kind: "precondition", file: "internal/home/home.go", pkg: "internal/home", run: "TestCheckOutside",
-			text: "	in, err := inside(h.path, ws)\n", mutant: "	in, err := false, error(nil)\n"},
+			text: "	in, err := inside(h.path, ws)\n", mutant: "	in, err := inside(h.path, ws)\n	in = false\n"},
 		{id: "refuse-changed-provider", kind: "precondition", file: "seam/manifest/verify.go", pkg: "seam/manifest", run: "TestVerify|TestExec",
-			text: "		case sum != c.SHA256:\n", mutant: "		case false:\n"},
+			text: "		case sum != c.SHA256:\n", mutant: "		case sum == \"\":\n"},
 	}
 }
 
