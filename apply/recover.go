@@ -56,6 +56,7 @@ func (e *Engine) recoverLocked(ctx context.Context) ([]commit.Recovered, error) 
 // written once; a crash in between loses a receipt that claims nothing.
 func (e *Engine) account(ctx context.Context, rec []commit.Recovered) error {
 	var base wire.Baseline
+	said := false
 	for _, r := range rec {
 		out := receipt.RolledBack
 		switch r.Outcome {
@@ -92,8 +93,14 @@ func (e *Engine) account(ctx context.Context, rec []commit.Recovered) error {
 		if _, err := e.receipts.Append(ctx, receipt.Entry{Receipt: receipt.New(d, e.o.Version), Outcome: out, Evidence: ev}); err != nil {
 			return err
 		}
+		said = true
 	}
-	return nil
+	if !said {
+		return nil
+	}
+	// What comes next may have no barrier, and a power cut must find one head of
+	// the chain whole.
+	return e.receipts.Sync(home.WholeFS)
 }
 
 // Recovery is what Recover found and did.

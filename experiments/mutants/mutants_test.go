@@ -39,13 +39,14 @@ func TestOutcomes(t *testing.T) {
 	}
 	w := &workshop{root: root, dir: t.TempDir(), sound: map[string]bool{}}
 	r := row{id: "a limit", file: "internal/canon/split.go", pkg: "internal/canon", run: "TestParse"}
+	const place = "// RawMember is one member of an object"
 	for _, c := range []struct {
 		text, mutant string
 		want         outcome
 	}{
-		{"package canon\n", "package canon\n\n// Nothing is different.\n", survived},
-		{"package canon\n", "package canon\n\nvar _ = missing\n", unbuilt},
-		{"package canon\n", "package canon\n\nfunc init() { panic(\"no\") }\n", killed},
+		{place, "// Nothing is different.\n\n" + place, survived},
+		{place, "var _ = missing\n\n" + place, unbuilt},
+		{place, "func init() { panic(\"no\") }\n\n" + place, killed},
 	} {
 		r.text, r.mutant = c.text, c.mutant
 		if how, out, err := w.try(t.Context(), r); err != nil || how != c.want {

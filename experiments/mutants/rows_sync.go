@@ -65,7 +65,8 @@ func syncs() []row {
 			text: "if err := own.Sync(); err != nil {", mutant: "if err := error(nil); err != nil {",
 			survives: "without the list the next recovery looks at the same places and asks again"},
 		{id: "sync-beside-record", kind: "sync", file: "apply/commit/stage.go", pkg: commit, run: "TestFM04OtherMount|TestOrder",
-			text: "if err := t.syncAreas(ctx); err != nil {", mutant: "if err := ctx.Err(); err != nil {"},
+			text: "if err := t.syncAreas(ctx); err != nil {", mutant: "if err := ctx.Err(); err != nil {",
+			survives: "targets on a second mount are tried with kills, not with power cuts"},
 
 		{id: "sync-new-tree", kind: "sync", file: "apply/exchange/run.go", pkg: exchange, run: exchangeCuts,
 			text: "if err := w.parent.SyncFS(); err != nil {\n		w.facts.Synced = false", mutant: "if err := error(nil); err != nil {\n		w.facts.Synced = false"},
