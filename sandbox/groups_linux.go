@@ -39,15 +39,15 @@ func (h *half) bound(l Limits) (enter []*os.File, held []string, why string) {
 		want.MemoryBytes = max(l.Memory, minMemory)
 	}
 	if h.group == nil {
-		return nil, nil, fmt.Sprintf("no control group: %v", h.groupErr)
+		return nil, nil, "no control group: " + reason(h.groupErr)
 	}
 	enter, have, missing, err := h.group.Bound(want)
 	if err != nil {
-		return nil, nil, err.Error()
+		return nil, nil, reason(err)
 	}
 	var no []string
 	for c, err := range missing {
-		no = append(no, fmt.Sprintf("%s: %v", c, err))
+		no = append(no, c+": "+reason(err))
 	}
 	for c := range have {
 		held = append(held, c)
@@ -55,6 +55,16 @@ func (h *half) bound(l Limits) (enter []*os.File, held []string, why string) {
 	slices.Sort(no)
 	slices.Sort(held)
 	return enter, held, strings.Join(no, ", ")
+}
+
+// reason is the system's alone where there is one: a group's path has a random part, and
+// the same launch must leave the same evidence.
+func reason(err error) string {
+	var n unix.Errno
+	if errors.As(err, &n) {
+		return n.Error()
+	}
+	return err.Error()
 }
 
 // pass sends descriptors over the order socket, behind the order.

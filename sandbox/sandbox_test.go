@@ -606,6 +606,21 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// The same launch leaves the same evidence, whether its groups are there or not.
+func TestEvidenceIsTheSame(t *testing.T) {
+	w := newWorld(t)
+	var said [2]string
+	for i := range said {
+		w.fresh(t)
+		s := w.spec("true")
+		s.Limits.Processes, s.Limits.CPUPct, s.Limits.Memory = 500, 100, 1<<30
+		said[i] = run(t, w.caps, s).Boundary.Evidence
+	}
+	if said[0] != said[1] || !strings.Contains(said[0], "bound") {
+		t.Errorf("%s\n%s", said[0], said[1])
+	}
+}
+
 // The child half is under none of the limits that would keep it from reporting: a
 // command that takes all the processes there may be is reported as one that does.
 func TestLimitsSpareTheChildHalf(t *testing.T) {

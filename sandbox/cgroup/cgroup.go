@@ -144,8 +144,8 @@ func (t Tree) New() (*Group, error) {
 		return nil, err
 	}
 	g := &Group{tree: t, name: name, top: filepath.Join(t.unified, name)}
-	if err := os.Mkdir(g.top, 0o755); err != nil {
-		return nil, err
+	if err := unix.Mkdir(g.top, 0o755); err != nil {
+		return nil, &fs.PathError{Op: "make control group in", Path: t.unified, Err: err}
 	}
 	err = os.Mkdir(g.part("init"), 0o755)
 	if err == nil {
