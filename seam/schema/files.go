@@ -7,8 +7,8 @@ import (
 
 // The two files that people write, as types: .asp/asp.json of a repository, and
 // config.json of the state directory. checks/policy reads them, without these, and a
-// test holds that a schema and its reader take the same: everything but an
-// identifier that is defined twice, which a schema cannot see.
+// test holds that a schema and its reader take the same, but for what a schema cannot
+// see: an identifier that is defined twice, and which hosts are never let through.
 
 type policyFile struct {
 	Schema       string              `json:"$schema,omitempty"`
@@ -105,6 +105,7 @@ type configSandbox struct {
 	Require string               `json:"require,omitempty" wire:"in=none|mediated-write|isolated"`
 	Read    []string             `json:"read,omitempty" wire:"unique"`
 	Env     []string             `json:"env,omitempty" wire:"unique"`
+	Network []string             `json:"network,omitempty" wire:"unique"`
 	Limits  *configSandboxLimits `json:"limits,omitempty"`
 }
 
@@ -168,6 +169,7 @@ func fileRules() map[string]rule {
 			`"providers":{"propertyNames":{"minLength":1}}}}]`},
 		"configCheck": {json: `[{"properties":{"timeoutMs":` + fileMillis + `,"argv":{"prefixItems":[{"minLength":1}]}}},` +
 			`{"properties":{"argv":{"items":` + fileNoNUL + `},"env":{"propertyNames":` + fileVariable + `,"additionalProperties":` + fileNoNUL + `}}}]`},
-		"configSandbox": {json: `[{"properties":{"read":{"items":{"pattern":"^/[^\\x00]*$"}},"env":{"items":` + fileVariable + `}}}]`},
+		"configSandbox": {json: `[{"properties":{"read":{"items":{"pattern":"^/[^\\x00]*$"}},"env":{"items":` + fileVariable + `},` +
+			`"network":{"items":{"pattern":"^((https|http|tcp)://)?.+:[1-9][0-9]{0,4}$"}}}}]`},
 	}
 }
