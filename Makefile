@@ -44,7 +44,7 @@ lint:
 # These rooms are tried through the processes that they start, the built binary or
 # their own test binary again. A race detector in those sees nothing of the parent,
 # and takes a second or more for every start.
-OUTSIDE = /casetest$$|/seam/host/hosttest$$|/seam/conformance$$|/sandbox$$|/checks/command$$|/worktree$$
+OUTSIDE = /casetest$$|/seam/host/hosttest$$|/seam/conformance$$|/sandbox$$|/checks/command$$|/worktree$$|/archtest/elsewhere$$
 
 # The same of single tests in rooms that are worth the detector otherwise.
 LAUNCH = TestAsOrdinaryUser|TestVerdictsAreRemembered|TestEvaluate|TestRequestEdit|TestWhoseAuthority|TestStatusShowsProviders|TestApplyOfItsOwnPolicy

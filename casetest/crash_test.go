@@ -67,7 +67,7 @@ func (w *world) things() things {
 		if err := syscall.Lstat(p, &st); err != nil {
 			return err
 		}
-		out[rel] = thing{string(b), st.Mode & 0o7777}
+		out[rel] = thing{string(b), uint32(st.Mode) & 0o7777}
 		return nil
 	}))
 	return out
@@ -353,14 +353,6 @@ func (w *world) hasApplied(m crashMode) bool {
 		n-- // the change that is taken back
 	}
 	return n > 0
-}
-
-func (w *world) receipts() []obj {
-	w.t.Helper()
-	r := w.run("receipts", "list", "--json")
-	var out []obj
-	must(w.t, jsonInto(r.out, &out))
-	return out
 }
 
 // indexAfterCrash checks git's index, byte for byte where it was not asked for.

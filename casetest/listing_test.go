@@ -21,7 +21,7 @@ type entry struct {
 	ino    uint64
 	nlink  uint64
 	owner  string
-	mtime  syscall.Timespec
+	mtime  unix.Timespec
 	bytes  string // digest, or the target of a link
 	xattrs string
 }
@@ -49,11 +49,11 @@ func (w *world) list() listing {
 }
 
 func look(p string) (entry, error) {
-	var st syscall.Stat_t
-	if err := syscall.Lstat(p, &st); err != nil {
+	var st unix.Stat_t
+	if err := unix.Lstat(p, &st); err != nil {
 		return entry{}, fmt.Errorf("stat %s: %w", p, err)
 	}
-	e := entry{mode: st.Mode, ino: st.Ino, nlink: uint64(st.Nlink), owner: fmt.Sprintf("%d:%d", st.Uid, st.Gid), mtime: st.Mtim}
+	e := entry{mode: uint32(st.Mode), ino: st.Ino, nlink: uint64(st.Nlink), owner: fmt.Sprintf("%d:%d", st.Uid, st.Gid), mtime: st.Mtim}
 	switch st.Mode & syscall.S_IFMT {
 	case syscall.S_IFREG:
 		b, err := os.ReadFile(p)

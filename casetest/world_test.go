@@ -183,7 +183,7 @@ func (w *world) perm(name string, want uint32) {
 	var st syscall.Stat_t
 	if err := syscall.Lstat(w.path(name), &st); err != nil {
 		w.t.Errorf("%s: %v", name, err)
-	} else if st.Mode&0o7777 != want {
+	} else if uint32(st.Mode)&0o7777 != want {
 		w.t.Errorf("%s has mode %#o, want %#o", name, st.Mode&0o7777, want)
 	}
 }
@@ -309,4 +309,12 @@ func (w *world) verifyReceipts() {
 	if r.code != 0 || r.answer["ok"] != true {
 		w.t.Errorf("receipts verify: exit %d, %s %s", r.code, r.out, r.errs)
 	}
+}
+
+func (w *world) receipts() []obj {
+	w.t.Helper()
+	r := w.run("receipts", "list", "--json")
+	var out []obj
+	must(w.t, jsonInto(r.out, &out))
+	return out
 }

@@ -7,11 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/snapshot"
-	"golang.org/x/sys/unix"
 )
 
 // Fact is what is on disk at one path, seen through descriptors: every
@@ -131,7 +131,7 @@ func (l *live) descend(p *dirFact, name string, d *dirFact) error {
 	// Opened first and looked at only if that fails: what is no directory, or is a
 	// link to one, is not opened by this.
 	dir, err := p.dir.OpenDir(name)
-	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
 		st, serr := p.dir.Lstat(name)
 		switch {
 		case errors.Is(serr, fs.ErrNotExist):
@@ -153,7 +153,7 @@ func (l *live) descend(p *dirFact, name string, d *dirFact) error {
 			d.absent = true
 			return nil
 		}
-		if errors.Is(err, unix.EACCES) {
+		if errors.Is(err, syscall.EACCES) {
 			it := refusal.New(refusal.NotWritable, d.path, -1, "directory %q cannot be opened: permission denied", cut(d.path))
 			d.blocked = &it
 			return nil
@@ -277,7 +277,7 @@ func (l *live) look(p snapshot.Path, digest bool) (*Fact, error) {
 			// another file in between.
 			f.Digest, f.content, err = l.hash(fh, f.Stat.Size)
 		}
-		if errors.Is(err, unix.EACCES) {
+		if errors.Is(err, syscall.EACCES) {
 			it := refusal.New(refusal.NotWritable, p.String(), -1, "%q cannot be read: permission denied", cut(p.String()))
 			f.Blocked = &it
 			return f, nil
@@ -384,7 +384,7 @@ func (l *live) writable(p snapshot.Path) error {
 		if !d.roKnown {
 			d.roKnown = true
 			if fd, ok := d.dir.(vfs.Descriptor); ok {
-				d.ro = unix.Faccessat(int(fd.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)
+				d.ro = vfs.MayWrite(fd)
 			}
 		}
 		if d.ro != nil {

@@ -17,12 +17,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/snapshot"
-	"golang.org/x/sys/unix"
 )
 
 // View is one consistent look at the paths of a workspace: a path asked twice
@@ -134,7 +134,7 @@ func (v *View) Open(p snapshot.Path) (vfs.File, error) {
 		return nil, err
 	}
 	if d.dir == nil {
-		return nil, &os.PathError{Op: "open", Path: p.String(), Err: unix.ENOENT}
+		return nil, &os.PathError{Op: "open", Path: p.String(), Err: syscall.ENOENT}
 	}
 	return d.dir.Open(p.Base())
 }
@@ -383,7 +383,7 @@ func (v *View) disk(n editplan.Net) (refusal.List, error) {
 		}
 	}
 	if err := v.live().writable(n.Path); err != nil {
-		if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EPERM) {
+		if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EPERM) {
 			no(refusal.NotWritable, "names in its directory cannot be changed: %s", errno(err))
 		} else {
 			return nil, err
@@ -464,7 +464,7 @@ func (v *View) folds(p snapshot.Path) (bool, error) {
 }
 
 func errno(err error) string {
-	var e unix.Errno
+	var e syscall.Errno
 	if errors.As(err, &e) {
 		return e.Error()
 	}

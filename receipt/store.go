@@ -9,9 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/lock"
@@ -163,7 +162,7 @@ func fileName(st *Stored) string { return st.Receipt.ReceiptID + ".json" }
 // the fixed name has to stay until the head is written and durable.
 func (s *Store) place(st *Stored) error {
 	err := s.dir.Link(s.lane.nextFile(), s.receipts, fileName(st))
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EMLINK) {
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EMLINK) {
 		return s.batch.CreateFile(s.receipts, fileName(st), st.raw) // a file system without links
 	}
 	s.batch.Touch(s.receipts)

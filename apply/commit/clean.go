@@ -7,8 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/apply/journal"
 	"github.com/aspengine/asp/internal/vfs"
@@ -16,7 +15,7 @@ import (
 
 // notEmpty tells rmdir's answer that something is in the directory.
 func notEmpty(err error) bool {
-	return errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST)
+	return errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST)
 }
 
 // tidy removes, after the commit record, the directories that the plan has
@@ -40,7 +39,7 @@ func (t *tx) tidy(ctx context.Context) error {
 		}
 		st, err := d.Lstat(name)
 		if err == nil && (st.Kind != vfs.KindDir || t.dirs.protected(st)) {
-			err = unix.ENOTEMPTY
+			err = syscall.ENOTEMPTY
 		}
 		if err == nil {
 			err = d.Rmdir(name)
@@ -53,7 +52,7 @@ func (t *tx) tidy(ctx context.Context) error {
 		case notEmpty(err):
 			full[up] = true
 		case errors.Is(err, fs.ErrNotExist):
-		case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EBUSY):
+		case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EBUSY):
 			full[up] = true
 			t.notes = append(t.notes, fmt.Sprintf("the empty directory %.200q stays: %v", dir, err))
 		default:
@@ -258,7 +257,7 @@ func (t *tx) removeBeside(i int, a *area) error {
 		t.notes = append(t.notes, fmt.Sprintf("the staging directory %.200q holds something that is not ours and stays", t.log.Areas[i].Beside))
 		return nil
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil
 	}
 	return err

@@ -7,8 +7,7 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/internal/vfs"
 )
@@ -227,7 +226,7 @@ func (d *dirs) close() {
 // unreachable tells whether an error of get means that the path's parent is
 // not there as a directory, rather than that we could not tell.
 func unreachable(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, errProtected)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, errProtected)
 }
 
 // split cuts a checked path into parent and name.

@@ -7,8 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/apply/journal"
 	"github.com/aspengine/asp/internal/vfs"
@@ -109,11 +108,11 @@ func lookThrough(dir vfs.Dir, name string, f vfs.File, ino uint64, want journal.
 
 // lookOther describes a name that could not be opened as a file.
 func lookOther(dir vfs.Dir, name string, cause error) (seen, error) {
-	if !errors.Is(cause, unix.ELOOP) && !errors.Is(cause, unix.EINVAL) && !errors.Is(cause, fs.ErrNotExist) && !errors.Is(cause, fs.ErrPermission) {
+	if !errors.Is(cause, syscall.ELOOP) && !errors.Is(cause, syscall.EINVAL) && !errors.Is(cause, fs.ErrNotExist) && !errors.Is(cause, fs.ErrPermission) {
 		return seen{}, cause
 	}
 	st, err := dir.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return seen{}, nil
 	}
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/apply/journal"
 	"github.com/aspengine/asp/internal/refusal"
@@ -217,7 +216,7 @@ func (p *planner) homeIn(d *dirHandle, isNew bool) (home, error) {
 		if isNew && t.areas[0].mount == m {
 			return home{m, 0}, nil // the git directory's own group is right there
 		}
-		return home{}, fmt.Errorf("stage for %.200q: %w", d.key.base, unix.EXDEV)
+		return home{}, fmt.Errorf("stage for %.200q: %w", d.key.base, syscall.EXDEV)
 	}
 	if len(t.areas) >= journal.MaxAreas {
 		return home{}, fmt.Errorf("stage on %d mounts and directories: %w", len(t.areas), journal.ErrTooLarge)

@@ -11,8 +11,7 @@ import (
 	"io/fs"
 	"runtime"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/apply/journal"
 	"github.com/aspengine/asp/internal/refusal"
@@ -253,12 +252,12 @@ func (t *tx) openSource(p journal.Place, want *Image) (*source, refusal.Item, er
 	case err == nil:
 		src.f = f
 		src.st, err = f.Stat()
-	case errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EINVAL):
+	case errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EINVAL):
 		if src.st, err = d.Lstat(name); err == nil && src.st.Kind == vfs.KindSymlink {
 			src.target, err = d.Readlink(name)
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return none(refusal.ChangedUnderneath, "it is not there any more")
 	}
 	if err != nil {
@@ -307,7 +306,7 @@ func (t *tx) stageLink(a vfs.Dir, s *journal.Step, j *job, src *source) error {
 		if err != nil {
 			return err
 		}
-		b, err := io.ReadAll(io.LimitReader(r, unix.PathMax))
+		b, err := io.ReadAll(io.LimitReader(r, vfs.MaxTarget))
 		if err = errors.Join(err, r.Close()); err != nil {
 			return err
 		}
@@ -463,5 +462,5 @@ func (t *tx) keepMetadata(f vfs.File, a *area, src *source) (why string, err err
 // refusesMetadata tells an answer of the file system ("not this attribute")
 // from a failure.
 func refusesMetadata(err error) bool {
-	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS)
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS)
 }

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/apply/journal"
 	"github.com/aspengine/asp/internal/refusal"
@@ -184,11 +183,11 @@ func (t *tx) renameFault(path string, err error) (refusal.Item, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return refused(refusal.ChangedUnderneath, path, "it is not there any more")
-	case errors.Is(err, unix.EXDEV):
+	case errors.Is(err, syscall.EXDEV):
 		// The same mount, and yet not one file system for renames: btrfs
 		// subvolumes, project quotas, encrypted directories.
 		return refused(refusal.CrossDevice, path, "the file system does not rename between this directory and the staging area")
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOTSUP):
+	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.ENOTSUP):
 		return refusal.Item{}, fmt.Errorf("%w: %w", ErrPrimitive, err)
 	}
 	return refusal.Item{}, err
@@ -340,5 +339,5 @@ func (t *tx) probeIn(d vfs.Dir, area int) (exchange, noReplace Primitive, err er
 }
 
 func lacks(err error) bool {
-	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP)
+	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.ENOTSUP)
 }

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
@@ -146,9 +145,9 @@ func (w *work) copyName(ctx context.Context, from, to vfs.Dir, e vfs.DirEntry, p
 
 func linkRefusal(path string, err error) (*refusal.Item, error) {
 	switch {
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EMLINK):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EMLINK):
 		return no(refusal.Metadata, path, "cannot be given a second name (%v), which an exchange needs", cause(err)), nil
-	case errors.Is(err, unix.EXDEV):
+	case errors.Is(err, syscall.EXDEV):
 		return no(refusal.CrossDevice, path, "is on another mount or file system, which cannot be carried over in an exchange"), nil
 	}
 	return nil, fmt.Errorf("link %.200q: %w", path, err)
@@ -296,7 +295,7 @@ func metadata(path, why string) *refusal.Item {
 }
 
 func cause(err error) error {
-	var e unix.Errno
+	var e syscall.Errno
 	if errors.As(err, &e) {
 		return e
 	}

@@ -6,8 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/snapshot"
@@ -103,7 +102,7 @@ func clean(parent, area vfs.Dir, areaName string, ours map[string]snapshot.Diges
 }
 
 func notEmpty(err error) bool {
-	return errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, fs.ErrExist)
+	return errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, fs.ErrExist)
 }
 
 func (c *cleaner) openOut(area vfs.Dir) error {

@@ -8,8 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/internal/vfs"
@@ -103,7 +102,7 @@ func sameDir(was, now vfs.Stat, root bool) bool {
 // vanished tells the errors of a name that is not there, or not a directory, any
 // more.
 func vanished(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
 }
 
 // elsewhere tells whether st is on another mount or file system than the root.
@@ -151,13 +150,13 @@ func (w *work) sameFile(old vfs.Dir, path string, c commit.Change) (bool, error)
 	defer d.Close()
 	if c.Before.Kind == vfs.KindSymlink {
 		target, err := d.Readlink(name)
-		if errors.Is(err, unix.EINVAL) {
+		if errors.Is(err, syscall.EINVAL) {
 			return false, nil
 		}
 		return snapshot.DigestOf([]byte(target)) == c.Before.Digest, err
 	}
 	f, err := d.Open(name)
-	if errors.Is(err, unix.EINVAL) {
+	if errors.Is(err, syscall.EINVAL) {
 		return false, nil
 	}
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/internal/refusal"
@@ -55,7 +54,7 @@ func (w *work) place(path string, c commit.Change) (*refusal.Item, error) {
 		return nil, placeLink(dir, name, c.After, target)
 	}
 	old, err := sd.Open(sn)
-	if errors.Is(err, unix.ELOOP) && c.After.Open != nil {
+	if errors.Is(err, syscall.ELOOP) && c.After.Open != nil {
 		return w.placeNew(dir, name, c.After) // a link becomes a file
 	}
 	if err != nil {
@@ -71,7 +70,7 @@ func placeLink(dir vfs.Dir, name string, after *commit.Image, target string) err
 		if err != nil {
 			return err
 		}
-		b, err := io.ReadAll(io.LimitReader(r, unix.PathMax))
+		b, err := io.ReadAll(io.LimitReader(r, vfs.MaxTarget))
 		if err = errors.Join(err, r.Close()); err != nil {
 			return err
 		}
@@ -217,5 +216,5 @@ func keep(f, old vfs.File, after *commit.Image) (why string, err error) {
 
 // refuses tells an answer of the file system ("not this") from a failure.
 func refuses(err error) bool {
-	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS)
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS)
 }

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/internal/refusal"
@@ -108,7 +107,7 @@ func (w *work) open() (*refusal.Item, error) {
 		return no(refusal.NotWritable, "", "the workspace root or the directory above it is immutable or append-only"), nil
 	}
 	if fd, ok := w.parent.(vfs.Descriptor); ok {
-		if err := unix.Faccessat(int(fd.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		if err := vfs.MayWrite(fd); err != nil {
 			return no(refusal.NotWritable, "", "the directory above the workspace cannot be written (%v)", err), nil
 		}
 	}
@@ -215,7 +214,7 @@ func (w *work) run(ctx context.Context, txid string) (Result, error) {
 func (w *work) prepare(ctx context.Context, txid string) (evidence []byte, items refusal.List, err error) {
 	w.step("build the tree")
 	if err := w.makeArea(); err != nil {
-		if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 			return nil, refusal.List{*no(refusal.NotWritable, "", "nothing can be made beside the workspace (%v)", cause(err))}, nil
 		}
 		return nil, nil, fmt.Errorf("make the area beside the workspace: %w", err)
@@ -288,9 +287,9 @@ func swapRefusal(err error) *refusal.Item {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return no(refusal.NotWritable, "", "the workspace root may not be renamed (%v)", cause(err))
-	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EXDEV):
+	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EXDEV):
 		return no(refusal.CrossDevice, "", "the workspace root cannot be exchanged (%v)", cause(err))
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOTSUP):
+	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.ENOTSUP):
 		return no(refusal.UnsupportedOperation, "", "the file system does not exchange two directories (%v)", cause(err))
 	}
 	return nil

@@ -41,6 +41,15 @@ type (
 	placeError struct{ err error }
 )
 
+// platformError says that the engine has no form for a system, which it names.
+type platformError struct{ system string }
+
+func (p *platformError) Error() string {
+	return "asp changes no workspace on " + p.system + ": what it promises stands on system calls of Linux (openat2, renameat2, " +
+		"locks that end with their holder), and it imitates none of them; run it on Linux, in a container or a virtual machine " +
+		"(WSL 2 is one). `asp provider`, `asp schema` and --help work here"
+}
+
 func (t *trustError) Error() string { return t.err.Error() }
 func (t *trustError) Unwrap() error { return t.err }
 func (p *placeError) Error() string { return p.err.Error() }
@@ -88,6 +97,7 @@ func wireError(err error) wire.Error {
 
 		trust *trustError
 		place *placeError
+		plat  *platformError
 	)
 	detail := ""
 	var w *wire.Error
@@ -111,9 +121,9 @@ func wireError(err error) wire.Error {
 		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return *wire.NewError(wire.CodeCancelled, wire.FailHealth, msg, detail)
-	case errors.Is(err, apply.ErrAttention):
+	case errors.Is(err, apply.ErrAttention), errors.As(err, &plat):
 		w := wire.NewError(wire.CodeNotReady, wire.FailHealth, msg, detail)
-		no := false // a person has to decide first
+		no := false // a person has to decide first, or go elsewhere
 		w.Data.Retryable = &no
 		return *w
 	case errors.As(err, &g):

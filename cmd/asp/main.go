@@ -20,7 +20,6 @@ import (
 
 	"github.com/aspengine/asp/sandbox"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 )
 
 // Version is what `asp --version` prints and receipts name.
@@ -34,6 +33,7 @@ type env struct {
 	getenv         func(string) string
 	dir            string // working directory
 	ui             *ui
+	platform       error // why no workspace can be opened on this system; nil where one can
 	now            func() time.Time
 	heap           *heap
 }
@@ -83,15 +83,12 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "asp: cannot tell the working directory: %v\n", err)
 		return exitError
 	}
-	if mask := unix.Umask(0); mask&0o700 != 0 {
-		unix.Umask(mask)
+	if mask := umask(); mask&0o700 != 0 {
 		fmt.Fprintf(os.Stderr, "asp: the umask %04o takes rights from the owner of new files; use one like 0022 or 0077\n", mask)
 		return exitUsage
-	} else {
-		unix.Umask(mask) // there is no call that only asks
 	}
 	out := &answerWriter{w: os.Stdout}
-	e := &env{stdin: os.Stdin, stdout: out, stderr: os.Stderr, getenv: os.Getenv, dir: wd, now: time.Now, heap: heap}
+	e := &env{stdin: os.Stdin, stdout: out, stderr: os.Stderr, getenv: os.Getenv, dir: wd, platform: platform(), now: time.Now, heap: heap}
 	e.ui = newUI(os.Stderr, os.Stdout, os.Getenv)
 	code := dispatch(ctx, e, args)
 	if out.err != nil && code == exitOK {

@@ -107,6 +107,9 @@ func runRepo(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 // openHome opens the state directory that the environment names. The caller
 // closes it.
 func (e *env) openHome() (*home.Home, error) {
+	if e.platform != nil {
+		return nil, e.platform
+	}
 	path, err := home.Resolve(e.getenv)
 	if err != nil {
 		return nil, &trustError{err}

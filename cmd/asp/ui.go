@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // ui is what people see: messages and progress on stderr, colour only on a
@@ -25,19 +23,16 @@ type ui struct {
 
 func newUI(stderr, stdout *os.File, getenv func(string) string) *ui {
 	color := getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
-	u := &ui{err: stderr, errTTY: isTerminal(stderr), width: 80}
+	u := &ui{err: stderr, width: 80}
+	_, u.errTTY = terminal(stderr)
 	u.errColor = color && u.errTTY
-	u.outTTY = isTerminal(stdout)
-	u.outColor = color && u.outTTY
-	if ws, err := unix.IoctlGetWinsize(int(stdout.Fd()), unix.TIOCGWINSZ); err == nil && ws.Col > 20 {
-		u.width = int(ws.Col)
+	columns, out := terminal(stdout)
+	u.outTTY = out
+	u.outColor = color && out
+	if columns > 20 {
+		u.width = columns
 	}
 	return u
-}
-
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 func (u *ui) paint(on bool, code, s string) string {

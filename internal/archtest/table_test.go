@@ -89,6 +89,7 @@ var rooms = []room{
 		"seam/wire", "snapshot", "snapshot/gitbase", "worktree"}, "measures rooms from inside"},
 	{"experiments/mutants", nil, "reads source and runs the tests over changed copies of it"},
 	{"internal/archtest", nil, "reads source"},
+	{"internal/archtest/elsewhere", nil, "reads source as other systems would"},
 }
 
 // testOnly may be imported by tests and by each other only.
@@ -112,9 +113,10 @@ var outside = []struct {
 	{"github.com/santhosh-tekuri/jsonschema", nil, false, "holds our decoders against the public schemas in tests; a schema is no validator at run time"},
 	{"go.yaml.in/yaml", []string{"provider/bundled/syntax"}, true, "reads YAML of candidates; nothing of ours is YAML"},
 	{"github.com/BurntSushi/toml", []string{"provider/bundled/syntax"}, true, "reads TOML of candidates; nothing of ours is TOML"},
-	{"golang.org/x/sys", []string{"apply/commit", "apply/exchange", "bench", "cmd/asp", "internal/lock", "internal/vfs", "preconditions", "receipt",
-		"sandbox", "sandbox/cgroup", "seam/conformance", "seam/host", "snapshot", "snapshot/gitbase", "snapshot/gitbase/gitconfig", "snapshot/scan", "snapshot/watch", "worktree"}, false,
+	{"golang.org/x/sys", []string{"apply/commit", "apply/exchange", "bench", "cmd/asp", "internal/lock", "internal/vfs",
+		"sandbox", "sandbox/cgroup", "sandbox/sandboxtest", "seam/conformance", "seam/host", "snapshot/scan", "snapshot/watch", "worktree"}, false,
 		"system calls that the standard library does not have"},
+	{"golang.org/x/tools", []string{"internal/archtest/elsewhere"}, true, "loads the source of a whole module for another system"},
 }
 
 // writers may change the file system by path, through the os package. All others

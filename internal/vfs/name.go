@@ -5,6 +5,10 @@ import (
 	"syscall"
 )
 
+// MaxTarget is how many bytes of a link's target are read at most; no kernel
+// takes a longer one.
+const MaxTarget = 4096
+
 // CheckName tells whether name is one path component that a method may be
 // given: not empty, not "." or "..", without a slash and without NUL. The
 // error is syscall.EINVAL, on every form alike, so that a caller's mistake

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package sandboxtest helps the tests of the rooms that start commands: a full
 // listing of a tree, a second run of a test binary as an ordinary user, and a
 // look for processes that should be dead. Only tests import it.
@@ -21,6 +23,7 @@ import (
 
 	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/sandbox"
+	"golang.org/x/sys/unix"
 )
 
 // ordinary is a uid and gid that belong to nobody. Not 65534: that is also what
@@ -72,7 +75,10 @@ func list(t testing.TB, dir string, identity bool) map[string]string {
 			s += " -> " + l
 		}
 		if identity {
-			sys := st.Sys().(*syscall.Stat_t)
+			var sys unix.Stat_t // its fields have the same names on every system
+			if err := unix.Lstat(p, &sys); err != nil {
+				return err
+			}
 			s += fmt.Sprintf(" ino %d mtime %d ctime %d nlink %d", sys.Ino, sys.Mtim.Nano(), sys.Ctim.Nano(), sys.Nlink)
 		}
 		out[rel] = s

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/aspengine/asp/internal/canon"
@@ -61,7 +60,7 @@ type peer struct {
 func start(argv, env []string, dir string, cb callback) (*peer, error) {
 	p := &peer{cmd: exec.Command(argv[0], argv[1:]...), answer: cb, open: map[string]chan answer{}, done: make(chan struct{})}
 	p.cmd.Env, p.cmd.Dir = env, dir
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ownGroup(p.cmd)
 	p.cmd.Stderr = &p.stderr
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
@@ -320,7 +319,7 @@ func (p *peer) close(after time.Duration) error {
 
 // kill ends the process and its group, and reaps it.
 func (p *peer) kill() {
-	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	killGroup(p.cmd)
 	p.in.Close()
 	<-p.done
 }

@@ -355,7 +355,7 @@ func (p *seeded) leaveChild() error {
 	}
 	c := exec.Command(exe, ProviderWord, string(v.Bytes()))
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	ownSession(c)
 	return c.Start()
 }
 

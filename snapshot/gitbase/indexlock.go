@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/aspengine/asp/internal/vfs"
 )
@@ -53,7 +52,7 @@ func LockIndex(dir vfs.Dir, txid string) (unlock func() error, err error) {
 // no other transaction is at work, and nobody but the owner removes a lock.
 func BreakIndexLock(dir vfs.Dir) (bool, error) {
 	target, err := dir.Readlink(indexLock)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EINVAL) {
 		return false, nil // none, or a file: not ours
 	}
 	if err == nil && !strings.HasPrefix(target, lockMark) {

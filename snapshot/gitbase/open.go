@@ -3,15 +3,13 @@ package gitbase
 import (
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // openRegular opens a file of a git directory for reading. The directory is
 // foreign: where a FIFO or a device lies in the place of a file, the open must
 // not wait for anybody, and nothing is read from it.
 func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|noWait, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -8,9 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/snapshot/gitbase/convert"
@@ -174,7 +173,7 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 		return nil
 	case t.Path == "":
 		return err
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP):
 		if w.virtDirs[t.Path] == nil { // else the effects make it
 			k.missing(w, node)
 			return nil

@@ -9,9 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
@@ -234,7 +233,7 @@ func (r *Repo) collides(name string) (string, error) {
 		up := name[:i]
 		if _, err := refBytes(r.Places, up); err == nil {
 			return up, nil
-		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !isDirectory(filepath.Join(r.Common, up)) {
+		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) && !isDirectory(filepath.Join(r.Common, up)) {
 			return "", err
 		}
 	}
@@ -257,7 +256,7 @@ func (r *Repo) collides(name string) (string, error) {
 		}
 		return fs.SkipAll
 	})
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		err = nil
 	}
 	return found, err
@@ -388,7 +387,7 @@ func (l *LockedRef) Close() error { return l.dir.Close() }
 // to refs/<kind>. Nobody minds one that is left.
 func (p *RefPlan) removeRefDirs() {
 	for d := filepath.Dir(p.Name); strings.Count(d, "/") >= 2; d = filepath.Dir(d) {
-		if err := unix.Rmdir(filepath.Join(p.dir(), d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := syscall.Rmdir(filepath.Join(p.dir(), d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return
 		}
 	}
@@ -489,7 +488,7 @@ func (l *LockedRef) AppendReflog(ctx context.Context, old string, who Identity, 
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o666)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|noFollow, 0o666)
 	if err != nil {
 		return err
 	}

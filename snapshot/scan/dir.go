@@ -55,12 +55,10 @@ func (d DirHandle) Fd() int { return d.fd }
 
 // Stat describes the directory itself.
 func (d DirHandle) Stat() (Stat, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(d.fd, &st); err != nil {
+	var s Stat
+	if err := fstat(d.fd, &s); err != nil {
 		return Stat{}, &fs.PathError{Op: "fstat", Path: ".", Err: err}
 	}
-	var s Stat
-	s.from(&st)
 	return s, nil
 }
 
@@ -131,6 +129,21 @@ func (d DirHandle) openFile(name string) (int, error) {
 		return unix.Openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	})
 }
+
+// The calls on open files that package scan stands on, each as the kernel has it.
+
+func fstat(fd int, s *Stat) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	s.from(&st)
+	return nil
+}
+
+func readFile(fd int, p []byte) (int, error)              { return unix.Read(fd, p) }
+func readFileAt(fd int, p []byte, off int64) (int, error) { return unix.Pread(fd, p, off) }
+func closeFile(fd int) error                              { return unix.Close(fd) }
 
 func retry(f func() (int, error)) (int, error) {
 	for {

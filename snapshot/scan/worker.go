@@ -1,5 +1,3 @@
-//go:build unix
-
 package scan
 
 import (
@@ -13,8 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // Buffer sizes. A file that fits into fileBuf is read once whatever digests
@@ -181,19 +178,18 @@ func (r *Reader) readOnce(d DirHandle, name string, want Want) (Content, error) 
 	c := Content{r: r}
 	fd, err := d.openFile(name)
 	switch {
-	case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
+	case errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM):
 		return c, ErrUnreadable
-	case errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV):
+	case errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV):
 		return c, ErrNotRegular
 	case err != nil:
 		return c, err
 	}
-	defer unix.Close(fd)
-	var before, after unix.Stat_t
-	if err := unix.Fstat(fd, &before); err != nil {
+	defer closeFile(fd)
+	var after Stat
+	if err := fstat(fd, &c.Stat); err != nil {
 		return c, err
 	}
-	c.Stat.from(&before)
 	if c.Stat.Kind != File {
 		return c, ErrNotRegular
 	}
@@ -214,12 +210,12 @@ func (r *Reader) readOnce(d DirHandle, name string, want Want) (Content, error) 
 	} else {
 		c.have = want
 	}
-	if err := unix.Fstat(fd, &after); err != nil {
+	if err := fstat(fd, &after); err != nil {
 		return c, err
 	}
 	// A read between two equal looks saw one state, up to the granularity of
 	// the clock; the racy rules of the caches take care of that rest.
-	if total != c.Stat.Size || after.Size != before.Size || after.Mtim != before.Mtim || after.Ctim != before.Ctim {
+	if total != c.Stat.Size || after.Size != c.Stat.Size || after.Mtime != c.Stat.Mtime || after.Ctime != c.Stat.Ctime {
 		return c, ErrChanging
 	}
 	return c, nil
@@ -228,7 +224,7 @@ func (r *Reader) readOnce(d DirHandle, name string, want Want) (Content, error) 
 func readFull(fd int, buf []byte) (int, error) {
 	n := 0
 	for n < len(buf) {
-		k, err := retry(func() (int, error) { return unix.Read(fd, buf[n:]) })
+		k, err := retry(func() (int, error) { return readFile(fd, buf[n:]) })
 		if err != nil {
 			return n, err
 		}
@@ -351,23 +347,21 @@ func (d DirHandle) Open(name string) (*OpenedFile, error) {
 	fd, err := d.openFile(name)
 	if err != nil {
 		switch {
-		case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
+		case errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM):
 			err = ErrUnreadable
-		case errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV):
+		case errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV):
 			err = ErrNotRegular
 		}
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && kindOf(uint32(st.Mode)) != File {
+	f := &OpenedFile{fd: fd}
+	if err = fstat(fd, &f.Stat); err == nil && f.Stat.Kind != File {
 		err = ErrNotRegular
 	}
 	if err != nil {
-		unix.Close(fd)
+		closeFile(fd)
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	f := &OpenedFile{fd: fd}
-	f.Stat.from(&st)
 	return f, nil
 }
 
@@ -376,7 +370,7 @@ func (f *OpenedFile) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := retry(func() (int, error) { return unix.Read(f.fd, p) })
+	n, err := retry(func() (int, error) { return readFile(f.fd, p) })
 	if err != nil {
 		return 0, &fs.PathError{Op: "read", Path: "file", Err: err}
 	}
@@ -390,7 +384,7 @@ func (f *OpenedFile) Read(p []byte) (int, error) {
 func (f *OpenedFile) ReadAt(p []byte, off int64) (int, error) {
 	done := 0
 	for done < len(p) {
-		n, err := retry(func() (int, error) { return unix.Pread(f.fd, p[done:], off+int64(done)) })
+		n, err := retry(func() (int, error) { return readFileAt(f.fd, p[done:], off+int64(done)) })
 		if err != nil {
 			return done, &fs.PathError{Op: "read", Path: "file", Err: err}
 		}
@@ -403,4 +397,4 @@ func (f *OpenedFile) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // Close releases the descriptor.
-func (f *OpenedFile) Close() error { return unix.Close(f.fd) }
+func (f *OpenedFile) Close() error { return closeFile(f.fd) }

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -172,8 +171,7 @@ func (m *module) gopls(ctx context.Context, args ...string) (string, error) {
 			return "", err
 		}
 	}
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	killWithChildren(c)
 	c.WaitDelay = 2 * time.Second
 	err := c.Run()
 	if cause := context.Cause(ctx); cause != nil {

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/aspengine/asp/snapshot/gitbase/ignore/pattern"
-	"golang.org/x/sys/unix"
 )
 
 // loader collects entries over the files of one Load.
@@ -111,7 +111,7 @@ func (l *loader) file(ctx context.Context, path string, depth int) error {
 		return fmt.Errorf("read configuration %.200q: %w: more than %d files", path, ErrLimit, MaxFiles)
 	}
 	b, err := readFile(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil
 	}
 	if err != nil {
@@ -263,7 +263,7 @@ func (o Options) expand(p string, real bool) (string, error) {
 // readFile reads a regular file within the size limit. Links are followed, as
 // git does; nothing that could block or never end is opened for reading.
 func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|noWait, 0)
 	if err != nil {
 		return nil, err
 	}

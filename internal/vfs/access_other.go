@@ -1,0 +1,8 @@
+//go:build !unix
+
+package vfs
+
+import "errors"
+
+// MayWrite cannot tell on this system, which has no open directories either.
+func MayWrite(Descriptor) error { return errors.ErrUnsupported }

@@ -1,0 +1,10 @@
+//go:build !unix
+
+package gitbase
+
+// There are no such flags here. Nothing opens a repository on this system, since
+// nothing opens a workspace (package vfs).
+const (
+	noWait   = 0
+	noFollow = 0
+)
