@@ -19,9 +19,11 @@ PEERS = bin/peers
 POWERCUTS ?= 2000
 
 # Tests make and remove very many small files, and sync them: they live in
-# memory where that is possible. The variable TESTDIR chooses another place.
-TESTDIR ?= $(shell d=$$(mktemp -d /dev/shm/asp-XXXXXX 2>/dev/null) && rmdir $$d && echo /dev/shm || echo $${TMPDIR:-/tmp})
-INDIR = d=$$(mktemp -d $(TESTDIR)/asp-test-XXXXXX) && chmod 755 $$d && trap 'chmod -R u+rwX '$$d' 2>/dev/null; rm -rf '$$d EXIT && export TMPDIR=$$d GOTMPDIR=$$d &&
+# memory where that is possible. The variable TESTDIR chooses another place. A
+# TMPDIR with white space is left alone: shell scripts in tests name what is there.
+# What the umask does has tests of its own; all others mean the usual one.
+TESTDIR ?= $(shell d=$$(mktemp -d /dev/shm/asp-XXXXXX 2>/dev/null) && rmdir $$d && echo /dev/shm || case "$$TMPDIR" in (''|*[[:space:]]*) echo /tmp;; (*) echo "$$TMPDIR";; esac)
+INDIR = umask 022 && d=$$(mktemp -d "$(TESTDIR)/asp-test-XXXXXX") && chmod 755 "$$d" && trap 'chmod -R u+rwX "'"$$d"'" 2>/dev/null; rm -rf "'"$$d"'"' EXIT && export TMPDIR="$$d" GOTMPDIR="$$d" &&
 
 .PHONY: build run test check lint race bench fuzz crash powercut mutants peers chart clean
 # Without cgo: nothing here needs libc, and linking it doubles the start-up time.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -137,7 +138,7 @@ func TestAnotherModule(t *testing.T) {
 	}
 	copyFile("example/main.go", "main.go")
 	copyFile(filepath.Join(root, "go.sum"), "go.sum")
-	mod := "module example.org/header\n\ngo 1.26\n\nrequire github.com/aspengine/asp v0.0.0\n\nreplace github.com/aspengine/asp => " + root + "\n"
+	mod := "module example.org/header\n\ngo 1.26\n\nrequire github.com/aspengine/asp v0.0.0\n\nreplace github.com/aspengine/asp => " + strconv.Quote(root) + "\n"
 	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o644); err != nil {
 		t.Fatal(err)
 	}
