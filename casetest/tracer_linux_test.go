@@ -111,6 +111,7 @@ type tracer struct {
 	err    error // of making a call fail
 	pause  string
 	held   string
+	code   int          // how the command ended
 	lines  []string     // one a counted call
 	stops  atomic.Int64 // how often anything was seen to move
 }
@@ -136,7 +137,6 @@ func (t *tracer) run(uid int, argv []string) (int, error) {
 		_ = syscall.Kill(leader, syscall.SIGKILL)
 		return 0, err
 	}
-	code := 0
 	for {
 		var ws syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &ws, unix.WALL, nil)
@@ -144,23 +144,29 @@ func (t *tracer) run(uid int, argv []string) (int, error) {
 			continue
 		}
 		if err == syscall.ECHILD {
-			return code, nil
+			return t.code, nil
 		}
 		if err != nil {
 			return 0, err
 		}
-		t.stops.Add(1)
-		switch {
-		case ws.Exited() && pid == leader:
-			code = ws.ExitStatus()
-		case ws.Signaled() && pid == leader:
-			code = 128 + int(ws.Signal())
-		case ws.Stopped():
-			if err := t.stopped(leader, pid, ws); err != nil {
-				return 0, err
-			}
+		if err := t.moved(leader, pid, ws); err != nil {
+			return 0, err
 		}
 	}
+}
+
+// moved takes note of an end, and lets a thread that stopped go on.
+func (t *tracer) moved(leader, pid int, ws syscall.WaitStatus) error {
+	t.stops.Add(1)
+	switch {
+	case ws.Exited() && pid == leader:
+		t.code = ws.ExitStatus()
+	case ws.Signaled() && pid == leader:
+		t.code = 128 + int(ws.Signal())
+	case ws.Stopped():
+		return t.stopped(leader, pid, ws)
+	}
+	return nil
 }
 
 // stopped lets a thread go on from wherever it stopped.
@@ -168,7 +174,9 @@ func (t *tracer) stopped(leader, pid int, ws syscall.WaitStatus) error {
 	request, sig := unix.PTRACE_CONT, 0
 	switch event := int(ws) >> 16; {
 	case event == unix.PTRACE_EVENT_SECCOMP:
-		t.call(leader, pid)
+		if err := t.call(leader, pid); err != nil {
+			return err
+		}
 	case event == unix.PTRACE_EVENT_STOP && ws.StopSignal() != syscall.SIGTRAP:
 		request = unix.PTRACE_LISTEN // stopped like any process, until SIGCONT
 	case event != 0:
@@ -269,20 +277,27 @@ type syscallInfo struct {
 	_    [16]byte
 }
 
-func (t *tracer) call(leader, pid int) {
+// line is the call that a thread is about to make, "" if it changes no disk.
+func line(pid int) string {
 	var in syscallInfo
 	_, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(pid), unsafe.Sizeof(in), uintptr(unsafe.Pointer(&in)), 0, 0)
 	if errno != 0 || in.op != unix.PTRACE_SYSCALL_INFO_SECCOMP {
-		return
+		return ""
 	}
-	line := describe(pid, in)
+	return describe(pid, in)
+}
+
+func (t *tracer) call(leader, pid int) error {
+	line := line(pid)
 	if line == "" {
-		return
+		return nil
 	}
 	t.lines = append(t.lines, line)
 	if t.pause != "" && strings.Contains(line, t.pause) {
 		t.pause = ""
-		t.hold()
+		if err := t.hold(leader); err != nil {
+			return err
+		}
 	}
 	if len(t.lines) == t.fail {
 		t.err = refuse(pid, t.errno)
@@ -291,19 +306,49 @@ func (t *tracer) call(leader, pid int) {
 		t.killAt = ""
 		_ = syscall.Kill(leader, syscall.SIGKILL)
 	}
+	return nil
 }
 
-// hold waits for the test, on a thread that the filter does not bind.
-func (t *tracer) hold() {
-	done := make(chan bool)
+// hold waits for the test, which looks and writes on a thread that the filter does
+// not bind. Meanwhile the command changes nothing on a disk: a thread that is about
+// to waits too. It gets its signals, may speak, and may end.
+func (t *tracer) hold(leader int) error {
+	// No timer here: the scheduler wakes its poller by a call that the filter stops.
+	tick := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(tick)
 		for err := os.WriteFile(t.held, nil, 0o644); err == nil; _, err = os.Lstat(t.held) {
 			t.stops.Add(1)
 			time.Sleep(time.Millisecond)
+			tick <- struct{}{}
 		}
 	}()
-	<-done
+	type stop struct {
+		pid int
+		ws  syscall.WaitStatus
+	}
+	var later []stop
+	for held := true; held; {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, unix.WALL|syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil || pid == 0: // an end of everything is found again by run
+			_, held = <-tick
+		case ws.Stopped() && int(ws)>>16 == unix.PTRACE_EVENT_SECCOMP && line(pid) != "":
+			later = append(later, stop{pid, ws})
+		default:
+			if err := t.moved(leader, pid, ws); err != nil {
+				return err
+			}
+		}
+	}
+	for _, s := range later {
+		if err := t.moved(leader, s.pid, s.ws); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // describe names a call that changes the disk, "" for every other.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +32,8 @@ type world struct {
 	cred *syscall.Credential // nil: the tests' own user
 	env  []string            // added to the clean environment of the binary
 	git  bool
+
+	stderr io.Writer // also gets what the binary says there, while it runs
 
 	broken   bool // the receipts are meant not to verify
 	proposal *int // counts plans, so that ids are never used twice
@@ -262,7 +265,16 @@ func (w *world) start(dir string, stdin []byte, args ...string) func() *result {
 func (w *world) begin(cmd *exec.Cmd, args []string) func() *result {
 	w.t.Helper()
 	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
+	if cmd.Stdout == nil {
+		cmd.Stdout = &out
+	}
+	switch {
+	case cmd.Stderr != nil:
+	case w.stderr != nil:
+		cmd.Stderr = io.MultiWriter(&errs, w.stderr)
+	default:
+		cmd.Stderr = &errs
+	}
 	must(w.t, cmd.Start())
 	return func() *result {
 		w.t.Helper()

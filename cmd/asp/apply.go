@@ -128,7 +128,7 @@ func runApply(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	}
 	defer done()
 	defer st.end()
-	load, err := e.source(fs, eng)
+	load, err := e.source(ctx, fs, eng)
 	if err != nil {
 		return err
 	}

@@ -95,13 +95,22 @@ func classify(err error) error {
 }
 
 // read reads a file named on the command line; "-" is stdin. It stops one byte
-// over the limit, which is enough for whoever decodes it to refuse it.
-func (e *env) read(name string, limit int) ([]byte, error) {
-	r := e.stdin
-	var b bytes.Buffer
+// over the limit, which is enough for whoever decodes it to refuse it, and when
+// ctx ends.
+func (e *env) read(ctx context.Context, name string, limit int) ([]byte, error) {
 	if name == "" {
 		return nil, usagef("the name of the plan is empty; name a file, or - for stdin")
 	}
+	b, err := readAll(ctx, func() ([]byte, error) { return e.readFile(name, limit) })
+	if errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("cancelled while %.200q was read; nothing is changed: %w", name, err)
+	}
+	return b, err
+}
+
+func (e *env) readFile(name string, limit int) ([]byte, error) {
+	r := e.stdin
+	var b bytes.Buffer
 	if name != "-" {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(e.dir, name)

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"syscall"
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/seam/host"
@@ -63,9 +61,6 @@ func runHost(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		return errors.New("asp host serve needs files as stdin and stdout")
 	}
 	settle(e.getenv)
-	pipe := make(chan os.Signal, 1)
-	signal.Notify(pipe, syscall.SIGPIPE) // a stderr that nobody reads any more ends no host
-	defer signal.Stop(pipe)
 	w, err := e.openWorkspace(ctx, fs)
 	if err != nil {
 		return err

@@ -13,9 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/aspengine/asp/sandbox"
@@ -70,46 +68,36 @@ func run(args []string) int {
 	if len(args) == 1 && isVersion(args[0]) {
 		// Asked for by every script that looks what is installed; it needs
 		// neither signals nor a terminal.
-		fmt.Println(versionLine)
+		if _, err := fmt.Println(versionLine); err != nil {
+			return exitError
+		}
 		return exitOK
 	}
 	if status, ok := seeded(args); ok {
 		return status
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	screen := newUI(os.Stderr, os.Stdout, os.Getenv)
+	ctx, cancel, stop := interrupts(screen)
 	defer stop()
-	wd, err := os.Getwd()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "asp: cannot tell the working directory: %v\n", err)
-		return exitError
+	out := &answerWriter{w: os.Stdout, cancel: cancel}
+	e := &env{stdin: os.Stdin, stdout: out, stderr: os.Stderr, getenv: os.Getenv, platform: platform(), now: time.Now, ui: screen, heap: heap}
+	var err error
+	if e.dir, err = os.Getwd(); err != nil {
+		return e.finish(fmt.Errorf("cannot tell the working directory, which may be removed; enter one that exists: %w", err), jsonWanted(args))
 	}
 	if mask := umask(); mask&0o700 != 0 {
-		fmt.Fprintf(os.Stderr, "asp: the umask %04o takes rights from the owner of new files; use one like 0022 or 0077\n", mask)
-		return exitUsage
+		return e.finish(usagef("the umask %04o takes rights from the owner of new files; use one like 0022 or 0077", mask), jsonWanted(args))
 	}
-	out := &answerWriter{w: os.Stdout}
-	e := &env{stdin: os.Stdin, stdout: out, stderr: os.Stderr, getenv: os.Getenv, dir: wd, platform: platform(), now: time.Now, heap: heap}
-	e.ui = newUI(os.Stderr, os.Stdout, os.Getenv)
 	code := dispatch(ctx, e, args)
-	if out.err != nil && code == exitOK {
+	switch {
+	case out.err == nil:
+	case code == exitOK:
 		e.ui.errorf("done, but the answer could not be written: %v", out.err)
 		return exitError
+	default:
+		e.ui.errorf("the answer could not be written: %v", out.err)
 	}
 	return code
-}
-
-// answerWriter remembers that a part of the answer was lost.
-type answerWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (a *answerWriter) Write(p []byte) (int, error) {
-	n, err := a.w.Write(p)
-	if err != nil && a.err == nil {
-		a.err = err
-	}
-	return n, err
 }
 
 // dispatch runs one command line and returns its exit status.

@@ -68,7 +68,7 @@ func runPolicy(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	explain, _ := fs.GetBool("explain")
 	asJSON, _ := fs.GetBool("json")
 	file, _ := fs.GetString("candidate")
-	s, err := e.policyShown(eng, fs, file)
+	s, err := e.policyShown(ctx, eng, fs, file)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func runPolicy(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	return nil
 }
 
-func (e *env) policyShown(eng *apply.Engine, fs *pflag.FlagSet, file string) (policyShown, error) {
+func (e *env) policyShown(ctx context.Context, eng *apply.Engine, fs *pflag.FlagSet, file string) (policyShown, error) {
 	s := policyShown{Repo: strings.ToValidUTF8(eng.Root(), "\uFFFD"), Local: localShown{Path: policy.LocalFile, AuthorityEffect: "none", Forbidden: []string{}}}
 	_, h, err := e.places(fs)
 	if err != nil {
@@ -102,7 +102,7 @@ func (e *env) policyShown(eng *apply.Engine, fs *pflag.FlagSet, file string) (po
 	var candidate []byte
 	has := true
 	if file != "" {
-		if candidate, err = e.read(file, policy.MaxFile); err != nil {
+		if candidate, err = e.read(ctx, file, policy.MaxFile); err != nil {
 			return s, err
 		}
 		s.CandidateFile = file

@@ -99,7 +99,7 @@ func (s *servers) add(ctx context.Context, file string) error {
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(s.e.dir, file)
 	}
-	b, err := s.e.read(file, manifest.MaxFile)
+	b, err := s.e.read(ctx, file, manifest.MaxFile)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func sourceFlags(fs *pflag.FlagSet, withPlan bool) {
 }
 
 // source makes the loader that the flags name.
-func (e *env) source(fs *pflag.FlagSet, eng *apply.Engine) (apply.Loader, error) {
+func (e *env) source(ctx context.Context, fs *pflag.FlagSet, eng *apply.Engine) (apply.Loader, error) {
 	var kinds []string
 	for _, k := range []string{"plan", "patch", "workspace-edit"} {
 		if f := fs.Lookup(k); f != nil && f.Changed {
@@ -58,7 +58,7 @@ func (e *env) source(fs *pflag.FlagSet, eng *apply.Engine) (apply.Loader, error)
 	if limit <= 0 {
 		limit = editplan.DefaultPlanBytes
 	}
-	data, err := e.read(name, limit)
+	data, err := e.read(ctx, name, limit)
 	if err != nil {
 		return nil, err
 	}

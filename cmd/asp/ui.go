@@ -56,33 +56,30 @@ func (u *ui) notef(format string, a ...any) {
 	fmt.Fprintf(u.err, "%s\n", clean(fmt.Sprintf(format, a...)))
 }
 
-// progress says what is going on when a step takes longer than a second. The
-// returned function ends it and waits until nothing more is printed.
+// progress says on a terminal what is going on when a step takes longer than a
+// second, and nowhere else: a log has the answer. The returned function ends it and
+// waits until nothing more is printed.
 func (u *ui) progress(what string) func() {
+	if !u.errTTY {
+		return func() {}
+	}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		start := time.Now()
 		t := time.NewTimer(time.Second)
 		defer t.Stop()
-		shown := false
-		for {
+		for shown := false; ; shown = true {
 			select {
 			case <-done:
-				if shown && u.errTTY {
+				if shown {
 					fmt.Fprint(u.err, "\r\x1b[K")
 				}
 				return
 			case <-t.C:
 				u.mu.Lock()
-				switch {
-				case u.errTTY:
-					fmt.Fprintf(u.err, "\r\x1b[K%s … %ds", clean(what), int(time.Since(start).Seconds()))
-				case !shown:
-					fmt.Fprintf(u.err, "%s …\n", clean(what))
-				}
+				fmt.Fprintf(u.err, "\r\x1b[K%s … %ds", clean(what), int(time.Since(start).Seconds()))
 				u.mu.Unlock()
-				shown = true
 				t.Reset(time.Second)
 			}
 		}
