@@ -136,17 +136,6 @@ func refused(code refusal.Code, path, format string, a ...any) (refusal.Item, er
 // compared, and the new one until it is synced.
 const maxKept = 1024
 
-// spareFiles is how many files a transaction may keep open: a small part of what
-// the process may, as others run in it too.
-func spareFiles() int {
-	const share = 16
-	var r unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {
-		return 0
-	}
-	return int(min(uint64(r.Cur)/share, maxKept))
-}
-
 // stageOne stages step i. Only the goroutine that runs it touches the step.
 func (t *tx) stageOne(i int) (refusal.Item, error) {
 	s, j := &t.log.Steps[i], &t.jobs[i]

@@ -114,7 +114,7 @@ var outside = []struct {
 	{"go.yaml.in/yaml", []string{"provider/bundled/syntax"}, true, "reads YAML of candidates; nothing of ours is YAML"},
 	{"github.com/BurntSushi/toml", []string{"provider/bundled/syntax"}, true, "reads TOML of candidates; nothing of ours is TOML"},
 	{"golang.org/x/sys", []string{"apply/commit", "apply/exchange", "bench", "cmd/asp", "internal/lock", "internal/vfs",
-		"sandbox", "sandbox/cgroup", "sandbox/sandboxtest", "seam/conformance", "seam/host", "snapshot/scan", "snapshot/watch", "worktree"}, false,
+		"sandbox", "sandbox/cgroup", "sandbox/sandboxtest", "seam/conformance", "seam/host", "snapshot/gitbase", "snapshot/scan", "snapshot/watch", "worktree"}, false,
 		"system calls that the standard library does not have"},
 	{"golang.org/x/tools", []string{"internal/archtest/elsewhere"}, true, "loads the source of a whole module for another system"},
 }

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/snapshot/scan"
 	"github.com/aspengine/asp/snapshot/watch"
@@ -117,13 +115,12 @@ type fileID struct {
 // the future, as after a clock was put back, never are.
 func identify(path string) (id fileID, settled bool, err error) {
 	now := time.Now().UnixNano()
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); errors.Is(err, fs.ErrNotExist) {
+	id, err = lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return fileID{missing: true}, true, nil
 	} else if err != nil {
 		return id, false, &fs.PathError{Op: "lstat", Path: path, Err: err}
 	}
-	id = fileID{dev: uint64(st.Dev), ino: st.Ino, size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano()}
 	return id, snapshot.Settled(id.mtime, id.ctime, now), nil
 }
 
