@@ -54,3 +54,11 @@ func (h *heap) expect(plan int) {
 	runtime.GC()
 	h.start()
 }
+
+// leave stops tuning, for a process that lives on and sets the collector itself:
+// the first collection would undo that.
+func (h *heap) leave() {
+	if h != nil {
+		h.first.Stop()
+	}
+}

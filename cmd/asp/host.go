@@ -60,6 +60,7 @@ func runHost(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	if !ok {
 		return errors.New("asp host serve needs files as stdin and stdout")
 	}
+	e.heap.leave()
 	settle(e.getenv)
 	w, err := e.openWorkspace(ctx, fs)
 	if err != nil {
