@@ -161,7 +161,7 @@ func (r *editRequest) run(ctx context.Context) (*wire.RequestEditPlanResult, err
 			return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, wire.DegradeMalformed, "scope: " + err.Error()}
 		}
 	}
-	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
+	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true})
 	if err != nil {
 		return nil, err
 	}

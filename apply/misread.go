@@ -29,7 +29,7 @@ func (e *Engine) Misread(ctx context.Context, method, requestDigest string, w *w
 		return w
 	}
 	now := e.now()
-	s, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
+	s, err := e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true})
 	if err != nil {
 		return w
 	}
