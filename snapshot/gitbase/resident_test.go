@@ -1,3 +1,5 @@
+//go:build linux
+
 package gitbase_test
 
 import (

@@ -1,0 +1,15 @@
+//go:build !linux
+
+package casetest
+
+// What the test binary is for other processes than the tests. None of it exists here,
+// and no test asks for it.
+const (
+	tracerWord   = "casetest-tracer"
+	attackerWord = "casetest-attacker"
+	withoutWord  = "casetest-without"
+)
+
+func tracerMain([]string) int   { return 1 }
+func attackerMain([]string) int { return 1 }
+func withoutMain([]string) int  { return 1 }
