@@ -57,7 +57,9 @@ func setLimit(res int, n uint64) error {
 // setLimits sets the limits of this process, which the command inherits. Those of
 // memory and file size come with isolation only; that of processes is for the starter.
 func setLimits(l Limits, isolate bool) error {
-	if err := setLimit(unix.RLIMIT_CORE, 0); err != nil {
+	// One byte, not none: where the kernel hands core files to a program of the host,
+	// it starts that whatever the limit is, but for this one.
+	if err := setLimit(unix.RLIMIT_CORE, 1); err != nil {
 		return fail(err, "limit core files")
 	}
 	if err := setLimit(unix.RLIMIT_NOFILE, l.Files); err != nil {

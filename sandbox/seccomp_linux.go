@@ -78,6 +78,8 @@ func denials() []denial {
 	return append(d,
 		denial{nr: unix.SYS_CLONE, errno: unix.EPERM, arg: 0, any: newNamespaces},
 		denial{nr: unix.SYS_IOCTL, errno: unix.EPERM, arg: 1, values: []uint32{tiocsti, tioclinux, tiocsetd}},
+		// A lease on a file that it may only read would hold up who writes it.
+		denial{nr: unix.SYS_FCNTL, errno: unix.EPERM, arg: 1, values: []uint32{unix.F_SETLEASE}},
 		// Not every family is cut off by a network namespace.
 		denial{nr: unix.SYS_SOCKET, errno: unix.EAFNOSUPPORT, arg: 0, unless: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}},
 		denial{nr: unix.SYS_SOCKETPAIR, errno: unix.EAFNOSUPPORT, arg: 0, unless: []uint32{unix.AF_UNIX}},

@@ -89,6 +89,7 @@ func TestSystemCallTable(t *testing.T) {
 		{"clone, user", unix.SYS_CLONE, []uint64{unix.CLONE_NEWUSER | 17}, unix.EPERM},
 		{"clone, pid", unix.SYS_CLONE, []uint64{unix.CLONE_NEWPID | high}, unix.EPERM},
 		{"clone, network", unix.SYS_CLONE, []uint64{unix.CLONE_NEWNET}, unix.EPERM},
+		{"fcntl, flags", unix.SYS_FCNTL, []uint64{0, unix.F_GETFL}, 0}, {"fcntl, lease", unix.SYS_FCNTL, []uint64{0, unix.F_SETLEASE}, unix.EPERM},
 		{"ioctl TCGETS", unix.SYS_IOCTL, []uint64{0, unix.TCGETS}, 0},
 		{"ioctl TIOCSTI", unix.SYS_IOCTL, []uint64{0, tiocsti}, unix.EPERM},
 		{"ioctl TIOCSTI with high bits", unix.SYS_IOCTL, []uint64{0, tiocsti | high}, unix.EPERM},
