@@ -151,7 +151,7 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 		return nil, err
 	}
 	if o.Providers != nil {
-		o.Providers.Demand(level(e.cfg.Sandbox.Require), e.wantsIsolated())
+		o.Providers.Demand(e.least(), e.wantsIsolated())
 	}
 	return e, nil
 }

@@ -80,7 +80,7 @@ func (e *Engine) checkNames() []string {
 
 // commandSpec is what the trusted configuration says of a command check.
 func (e *Engine) commandSpec(c policy.Command, cs wire.CallSite, isolate bool) command.Spec {
-	s := command.Spec{Argv: c.Argv, Env: c.Env, Timeout: c.Timeout, Path: os.Getenv("PATH"), Require: level(e.cfg.Sandbox.Require), Isolate: isolate, Pass: map[string]string{}}
+	s := command.Spec{Argv: c.Argv, Env: c.Env, Timeout: c.Timeout, Path: os.Getenv("PATH"), Require: e.least(), Isolate: isolate, Pass: map[string]string{}}
 	for _, name := range e.cfg.Sandbox.Env {
 		if v, ok := os.LookupEnv(name); ok {
 			s.Pass[name] = v
@@ -128,6 +128,16 @@ func (e *Engine) wantsIsolated() bool {
 		}
 	}
 	return false
+}
+
+// least is what a launch has to establish, or nothing is started. Only a
+// configuration that says none in words lets a program run where nothing keeps it
+// from the workspace: what it destroys there, no transaction brings back.
+func (e *Engine) least() sandbox.Level {
+	if s := e.cfg.Sandbox; s.Require == wire.Advisory && !s.Free {
+		return sandbox.Gated
+	}
+	return level(e.cfg.Sandbox.Require)
 }
 
 func level(m wire.Mode) sandbox.Level {

@@ -52,7 +52,7 @@ func (e *Engine) ProviderOptions() (provider.Options, error) {
 		},
 		State: e.state.Dir(),
 		Sandbox: provider.Launch{
-			Probe: e.Caps, Require: level(e.cfg.Sandbox.Require), Isolate: e.wantsIsolated(), Hide: hide, Protect: protect, Read: e.cfg.Sandbox.Read,
+			Probe: e.Caps, Require: e.least(), Isolate: e.wantsIsolated(), Hide: hide, Protect: protect, Read: e.cfg.Sandbox.Read,
 			Env: env, Lookup: os.LookupEnv, Scratch: h.Path(home.ScratchDir),
 			Limits: provider.Limits{Wall: time.Duration(limits["wallclockMs"]) * time.Millisecond, Files: uint64(limits["fd"]),
 				CPUPct: limits["cpuPct"], MemoryMb: limits["memoryMb"]},

@@ -66,10 +66,21 @@ func TestSB01(t *testing.T) {
 		w.gone(marker)
 		m.unchanged()
 	})
-	t.Run("best effort says what it was", func(t *testing.T) {
+	t.Run("nothing is said and nothing is to be had", func(t *testing.T) {
 		w := newWorld(t, map[string]string{"x": "x\n"})
 		usable(t, w)
 		w.config(probe(w) + `}`)
+		p := w.plan().modify("x", "x\n", "y\n")
+		m := w.mark()
+		without(w, "apply", "--plan", p.file(), "--json", "--check", "probe").refused("check-indeterminate")
+		w.gone("escaped")
+		w.gone(filepath.Join(w.tmp, "escaped"))
+		m.unchanged()
+	})
+	t.Run("best effort says what it was", func(t *testing.T) {
+		w := newWorld(t, map[string]string{"x": "x\n"})
+		usable(t, w)
+		w.config(probe(w) + `,"sandbox":{"require":"none"}}`)
 		p := w.plan().modify("x", "x\n", "y\n")
 		m := w.mark()
 		r := without(w, "apply", "--plan", p.file(), "--json", "--check", "probe", "--require-assurance", "mediated-write")
@@ -81,12 +92,9 @@ func TestSB01(t *testing.T) {
 		_ = os.Remove(w.path("escaped"))
 		_ = os.Remove(filepath.Join(w.tmp, "escaped"))
 		m.rolledBack("escaped")
-		r = without(w, "apply", "--plan", p.file(), "--json", "--check", "probe")
-		if r.at("applied") != true {
-			t.Skipf("best effort does not run a check without namespaces: %s", r)
-		}
-		if mode := r.str("assurance", "mode"); mode == "mediated-write" || mode == "isolated" {
-			t.Errorf("mode %q without namespaces", mode)
+		r = without(w, "apply", "--plan", p.file(), "--json", "--check", "probe").applied()
+		if mode, detail := r.str("assurance", "mode"), r.str("assurance", "detail"); mode != "advisory" || !strings.Contains(detail, "direct-write-risk") {
+			t.Errorf("mode %q without namespaces: %s", mode, detail)
 		}
 		_ = os.Remove(w.path("escaped"))
 		_ = os.Remove(filepath.Join(w.tmp, "escaped"))

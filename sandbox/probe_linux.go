@@ -234,9 +234,9 @@ func verdict(s *Spec, r report, marker string, namespaces bool) Boundary {
 	}
 	switch {
 	case b.DirectWrite && namespaces:
-		b.Evidence = "the probe reached a protected directory from inside the namespaces"
+		b.Evidence = "direct-write-risk: the probe reached a protected directory from inside the namespaces"
 	case b.DirectWrite:
-		b.Evidence = "no namespaces: the command ran with the caller's rights and could write to the workspace; its process group and all descendants were killed"
+		b.Evidence = "direct-write-risk: no namespaces; the command ran with the caller's rights and could write to the workspace; its process group and all descendants were killed"
 	case !namespaces:
 		b.Evidence = "no namespaces: the command ran with the caller's rights; its process group and all descendants were killed"
 	case len(doubts) > 0:

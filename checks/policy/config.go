@@ -51,9 +51,12 @@ func (c Command) ID() string { return CommandPrefix + c.Name }
 // Sandbox is what every check and provider has to run in.
 type Sandbox struct {
 	Require wire.Mode // advisory for none, mediated-write, isolated
-	Read    []string  // absolute paths that may be read beside the candidate
-	Env     []string  // names of variables that are passed on
-	Network []string  // destinations that command checks may reach, as egress.ParseRule reads them
+	// Free: none was said in words, so that checks and providers may also run where
+	// nothing keeps them from the workspace.
+	Free    bool
+	Read    []string // absolute paths that may be read beside the candidate
+	Env     []string // names of variables that are passed on
+	Network []string // destinations that command checks may reach, as egress.ParseRule reads them
 	Limits  map[string]int64
 }
 
@@ -254,7 +257,8 @@ func readSandbox(r *reader, v canon.Value, path string) Sandbox {
 		return s
 	}
 	member(v, path, "require", func(m canon.Value, path string) {
-		if w := word(r, m, path, "none", wire.MediatedWrite, wire.Isolated); w != "none" {
+		w := word(r, m, path, "none", wire.MediatedWrite, wire.Isolated)
+		if s.Free = w == "none"; !s.Free {
 			s.Require = w
 		}
 	})
