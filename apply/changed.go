@@ -50,12 +50,16 @@ type BaseEntry struct {
 }
 
 // Changed compares the workspace, or with staged git's index, with the tree of a
-// revision ("HEAD", a branch, a commit). Nothing is written. What no changeset can
+// revision ("HEAD", a branch, a commit). What a crash left
+// open is ended first; nothing else is written. What no changeset can
 // name or nobody can read is refused by a *wire.Error that lists it: a change that
 // cannot be judged must not look like none.
 func (e *Engine) Changed(ctx context.Context, from string, staged bool) (*Changed, error) {
 	if e.git == nil {
 		return nil, wire.NewError(wire.CodeInvalidInput, wire.FailInput, "there is no git repository, so there is nothing to compare the workspace with", "")
+	}
+	if err := e.settle(ctx); err != nil {
+		return nil, err
 	}
 	rev, err := e.git.Revision(ctx, from)
 	if errors.Is(err, gitbase.ErrNoRevision) {

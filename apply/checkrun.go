@@ -26,8 +26,8 @@ import (
 // wrote.
 func (e *Engine) runChecks(ctx context.Context, t *tx) error {
 	j := &judgement{
-		isolate: t.r.RequireAssurance == checks.Isolated || e.wantsIsolated(),
-		e:       e, pol: e.pol, callSite: t.r.CallSite, named: t.r.Checks, applying: true, basePolicy: t.r.BasePolicyDigest, own: e.ownPolicy(t),
+		isolate: t.r.RequireAssurance == checks.Isolated || e.wantsIsolated(), least: levelFor(t.r.RequireAssurance),
+		e: e, pol: e.pol, callSite: t.r.CallSite, named: t.r.Checks, applying: true, basePolicy: t.r.BasePolicyDigest, own: e.ownPolicy(t),
 		now: t.candidate, effects: t.effects, perm: t.permOf(), drift: t.drift, blobs: t.r.Blobs, started: t.started,
 	}
 	err := j.run(ctx)
@@ -138,6 +138,19 @@ func (e *Engine) least() sandbox.Level {
 		return sandbox.Gated
 	}
 	return level(e.cfg.Sandbox.Require)
+}
+
+// levelFor is what a launch has to establish for a caller that demands i.
+func levelFor(i checks.Isolation) sandbox.Level {
+	switch i {
+	case checks.Gated:
+		return sandbox.Gated
+	case checks.MediatedWrite:
+		return sandbox.MediatedWrite
+	case checks.Isolated:
+		return sandbox.Isolated
+	}
+	return sandbox.Advisory
 }
 
 func level(m wire.Mode) sandbox.Level {

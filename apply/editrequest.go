@@ -161,6 +161,9 @@ func (r *editRequest) run(ctx context.Context) (*wire.RequestEditPlanResult, err
 			return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, wire.DegradeMalformed, "scope: " + err.Error()}
 		}
 	}
+	if err := e.settle(ctx); err != nil {
+		return nil, err
+	}
 	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true})
 	if err != nil {
 		return nil, err

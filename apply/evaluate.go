@@ -92,7 +92,10 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 		return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, wire.DegradeMalformed, "changeset: " + err.Error()}
 	}
 	v.csDigest = canon.DigestText(v.q.Changeset)
-	var err error
+	err := v.e.settle(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if v.stamp, err = v.e.ws.Stamp(ctx, snapshot.StampOptions{}); err != nil {
 		return nil, err
 	}

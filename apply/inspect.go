@@ -73,6 +73,9 @@ func (r *inspection) run(ctx context.Context) (*wire.QueryInspectResult, error) 
 	if !inspectVerb(r.call.Method) {
 		return nil, &inputError{wire.CodeInvalidInput, wire.FailInput, wire.DegradeUnsupported, fmt.Sprintf("method %q is no inspect verb; there are inspect/references, callers, callees, symbols, impact and query", cut(r.call.Method))}
 	}
+	if err := e.settle(ctx); err != nil {
+		return nil, err
+	}
 	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{})
 	if err != nil {
 		return nil, err

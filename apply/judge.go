@@ -39,7 +39,8 @@ type judgement struct {
 	callSite wire.CallSite
 	named    []string // command checks asked for by name
 	applying bool
-	isolate  bool // what runs has to be isolated, if this machine can
+	isolate  bool          // what runs has to be isolated, if this machine can
+	least    sandbox.Level // below it no command is started, because its caller would take no answer of it
 	// comparison, if set, wins over what is configured for a provider.
 	comparison string
 	// basePolicy is what the caller believes the policy to be; "" for nothing.
@@ -168,6 +169,7 @@ func (j *judgement) checks(ctx context.Context) ([]checks.Check, error) {
 	commands := j.pol.Commands(j.callSite, j.named)
 	for _, c := range commands {
 		spec := j.e.commandSpec(c, j.callSite, j.isolate)
+		spec.Require = max(spec.Require, j.least)
 		if _, err := command.New(c.Name, spec); err != nil {
 			return nil, err
 		}

@@ -191,3 +191,18 @@ func (e *Engine) locked(ctx context.Context, f func() error) error {
 	}
 	return f()
 }
+
+// settle ends what a crash left open before a look that a decision or a plan hangs on:
+// a tree that is half swapped is nobody's change. It waits for a transaction that runs.
+func (e *Engine) settle(ctx context.Context) error {
+	open, err := e.openTransactions()
+	if err != nil || len(open) == 0 {
+		return err
+	}
+	return e.locked(ctx, func() error {
+		if _, err := e.recoverLocked(ctx); err != nil {
+			return fmt.Errorf("recover an earlier transaction: %w", err)
+		}
+		return nil
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/aspengine/asp/apply/commit"
@@ -395,6 +396,10 @@ func (t *tx) check(ctx context.Context) (bool, error) {
 			items = append(items, refusal.New(refusal.ChangedUnderneath, p, -1, "changed while the checks ran; look at it and plan again"))
 		}
 		return t.refuse(ctx, items)
+	}
+	if i := slices.IndexFunc(t.report.Results, func(r checks.Result) bool { return r.Unsupported }); i >= 0 && t.r.RequireAssurance > checks.Advisory {
+		r := t.report.Results[i]
+		return t.refuse(ctx, refusal.List{refusal.New(refusal.WeakAssurance, "", -1, "%s was asked for and %s was not started: %s; `asp doctor` says what this machine can prove", t.r.RequireAssurance, cut(r.Name), cut(r.Detail))})
 	}
 	if d := t.decision; d != nil && d.Decision != wire.Allow {
 		return t.refuse(ctx, refusal.List{refusal.New(blocked(d), "", -1, "%s", summary(d))})

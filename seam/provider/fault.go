@@ -83,6 +83,10 @@ func answered(e *wire.Error) *fault {
 	if e.Code == wire.CodeCancelled {
 		f.reason, f.state = wire.DegradeCancelled, wire.Cancelled
 	}
+	if e.Code == wire.CodeMethodNotFound {
+		// It says that it does not do this, and does the rest as well as before.
+		f.reason, f.blameless = wire.DegradeUnsupported, true
+	}
 	f.detail = cut(fmt.Sprintf("it answered with error %d, %s: %q", e.Code, f.class, cut(e.Message, 500)), maxDetail)
 	if detail != "" {
 		f.detail = cut(f.detail+fmt.Sprintf(" (%q)", cut(detail, 500)), maxDetail)

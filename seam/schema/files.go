@@ -170,6 +170,6 @@ func fileRules() map[string]rule {
 		"configCheck": {json: `[{"properties":{"timeoutMs":` + fileMillis + `,"argv":{"prefixItems":[{"minLength":1}]}}},` +
 			`{"properties":{"argv":{"items":` + fileNoNUL + `},"env":{"propertyNames":` + fileVariable + `,"additionalProperties":` + fileNoNUL + `}}}]`},
 		"configSandbox": {json: `[{"properties":{"read":{"items":{"pattern":"^/[^\\x00]*$"}},"env":{"items":` + fileVariable + `},` +
-			`"network":{"items":{"pattern":"^((https|http|tcp)://)?.+:[1-9][0-9]{0,4}$"}}}}]`},
+			`"network":{"items":{"pattern":"^((https|http|tcp):/{2})?.+:[1-9][0-9]{0,4}$"}}}}]`},
 	}
 }
