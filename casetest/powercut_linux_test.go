@@ -401,13 +401,16 @@ type disk interface {
 }
 
 // imageFile is a file system in a file, mounted by a loop device.
-type imageFile struct{ img, mnt string }
+type imageFile struct{ img, mnt, opts string }
 
 func newImageFile(t *testing.T, dir, size string, mkfs ...string) *imageFile {
 	t.Helper()
 	need.Loop(t)
 	need.Tool(t, mkfs[0])
-	f := &imageFile{filepath.Join(dir, "img"), filepath.Join(dir, "mnt")}
+	f := &imageFile{filepath.Join(dir, "img"), filepath.Join(dir, "mnt"), "loop"}
+	if mkfs[0] == "mkfs.xfs" {
+		f.opts += ",nouuid" // a copy can be mounted while some namespace still holds its original
+	}
 	must(t, os.MkdirAll(f.mnt, 0o755))
 	for _, c := range [][]string{{"truncate", "-s", size, f.img}, append(slices.Clone(mkfs), f.img)} {
 		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
@@ -425,7 +428,7 @@ func newImageFile(t *testing.T, dir, size string, mkfs ...string) *imageFile {
 func (f *imageFile) mount(t *testing.T) {
 	t.Helper()
 	bootAgain(t)
-	if out, err := exec.Command("mount", "-o", "loop", f.img, f.mnt).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mount", "-o", f.opts, f.img, f.mnt).CombinedOutput(); err != nil {
 		need.Missing(t, "cannot mount: %v %s", err, out)
 	}
 }
@@ -458,6 +461,13 @@ func (d shutDisk) cut(t *testing.T, stopped func()) {
 	}
 	stopped()
 	d.unmount(t)
+	// Whoever made a mount namespace meanwhile may still hold the dead mount, and would
+	// be given it again by a mount of the same image: a copy is what the disk held.
+	next := d.img + "'"
+	if out, err := exec.Command("cp", "--sparse=always", d.img, next).CombinedOutput(); err != nil {
+		t.Fatalf("copy the disk: %v %s", err, out)
+	}
+	must(t, os.Rename(next, d.img))
 	d.mount(t)
 }
 

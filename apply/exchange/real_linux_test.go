@@ -18,6 +18,7 @@ import (
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/apply/exchange"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/internal/vfs/faultfs"
@@ -354,7 +355,7 @@ func TestMounts(t *testing.T) {
 	d.write("x", "old\n", 0o644)
 	mount := func(at, kind string, flags uintptr, src string) func() {
 		if err := unix.Mount(src, at, kind, flags, ""); err != nil {
-			t.Skipf("cannot mount: %v", err)
+			need.Missing(t, "cannot mount: %v", err)
 		}
 		return func() { _ = unix.Unmount(at, unix.MNT_DETACH) }
 	}
@@ -511,7 +512,7 @@ func newLoop(t *testing.T, fs string, mb int64) *loop {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("mkfs."+fs, "-q", l.img).CombinedOutput(); err != nil {
-		t.Skipf("no mkfs.%s: %v %s", fs, err, out)
+		need.Missing(t, "no mkfs.%s: %v %s", fs, err, out)
 	}
 	l.mount()
 	t.Cleanup(func() { _ = unix.Unmount(l.mnt, unix.MNT_DETACH) })
@@ -521,7 +522,7 @@ func newLoop(t *testing.T, fs string, mb int64) *loop {
 func (l *loop) mount() {
 	l.t.Helper()
 	if out, err := exec.Command("mount", "-o", "loop", l.img, l.mnt).CombinedOutput(); err != nil {
-		l.t.Skipf("cannot mount: %v %s", err, out)
+		need.Missing(l.t, "cannot mount: %v %s", err, out)
 	}
 }
 
