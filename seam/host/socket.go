@@ -38,6 +38,9 @@ func (h *Host) Listen(ctx context.Context, path string, ready func()) error {
 	if ready != nil {
 		ready()
 	}
+	// Whoever asks why accepting failed asks the context that closed the socket: one
+	// that is derived from it may end a moment later.
+	asked := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	var sessions sync.WaitGroup
 	defer sessions.Wait()
@@ -51,7 +54,7 @@ func (h *Host) Listen(ctx context.Context, path string, ready func()) error {
 		}
 		c, err := l.AcceptUnix()
 		if err != nil {
-			if ctx.Err() != nil {
+			if asked.Err() != nil {
 				return nil
 			}
 			if !passing(err) {
