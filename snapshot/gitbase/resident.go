@@ -246,6 +246,8 @@ func (k *keeper) remember(ctx context.Context, o snapshot.StampOptions, m, old *
 	case w.rec.failed():
 		k.failures++
 		k.why = m.tree.Changes().Lost
+	case slices.ContainsFunc(w.ws, func(k walker) bool { return k.shared }):
+		k.why = "a file of rules has several names"
 	case !w.trust || note != "" || !settled || before != after:
 		// Attributes that are not committed change what the index means; an index
 		// that is too young could change without another id; one that the git
@@ -482,7 +484,7 @@ func (w *walk) lookAt(looks []*seen) (ok bool, err error) {
 	if err != nil || w.rec.failed() {
 		return false, err
 	}
-	return !slices.ContainsFunc(w.ws, func(k walker) bool { return k.attrs }), nil
+	return !slices.ContainsFunc(w.ws, func(k walker) bool { return k.attrs || k.shared }), nil
 }
 
 // record is dir with a note of what it found.

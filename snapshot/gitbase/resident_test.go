@@ -156,6 +156,12 @@ func TestResidentSees(t *testing.T) {
 			do: func(t *testing.T, r tree) {
 				must(t, os.WriteFile(filepath.Join(filepath.Dir(r.dir), "second"), []byte("by the other name"), 0o644))
 			}, says: "d1/top"},
+		{name: "rules by another name", old: func(t *testing.T, r tree) {
+			r.write(t, "d1/new.tmp", "x")
+			must(t, os.Link(r.path(".gitignore"), filepath.Join(filepath.Dir(r.dir), "rules")))
+		}, do: func(t *testing.T, r tree) {
+			must(t, os.WriteFile(filepath.Join(filepath.Dir(r.dir), "rules"), []byte("*.tmp\n"), 0o644))
+		}, walk: true, says: "build/out"},
 		{name: "write of an untracked file by another name", pre: func(t *testing.T, r tree) {
 			must(t, os.WriteFile(filepath.Join(filepath.Dir(r.dir), "second"), []byte("x"), 0o644))
 			must(t, os.Link(filepath.Join(filepath.Dir(r.dir), "second"), r.path("d1/linked")))

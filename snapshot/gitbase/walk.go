@@ -62,6 +62,7 @@ type walker struct {
 	others []other
 
 	cur     *seen // what is noted of the directory at hand, if anything is
+	shared  bool  // a file of rules has several names: what is written by another is not heard of
 	learned []recent
 }
 
@@ -248,6 +249,9 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 			return err
 		}
 	}
+	if k.cur != nil {
+		k.shared = k.shared || hasIgn && several(d, ignoreName) || hasAtt && several(d, attrName)
+	}
 	rl, err := w.rulesAt(d, t, node, hasIgn, hasAtt)
 	if err != nil {
 		return err
@@ -296,6 +300,12 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 		}
 	}
 	return nil
+}
+
+// several tells whether a file has names beside this one.
+func several(d scan.DirHandle, name string) bool {
+	st, err := d.Lstat(name)
+	return err == nil && st.Nlink > 1
 }
 
 func clear2(b []bool, n int) []bool {

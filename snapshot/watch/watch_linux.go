@@ -75,7 +75,9 @@ func New(root string, o Options) (*Tree, error) {
 	}
 	if root, err = filepath.EvalSymlinks(root); err == nil {
 		t.root = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`).Replace(root)
-		t.table, err = mountsOf(t.root)
+		if t.table, err = mountsOf(t.root); err == nil {
+			err = noFiles(t.table, t.root)
+		}
 	}
 	if err != nil {
 		t.Close()
@@ -83,6 +85,9 @@ func New(root string, o Options) (*Tree, error) {
 	}
 	return t, nil
 }
+
+// unescaped gives a path as the mount table spells it back.
+var unescaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 const mountTable = "/proc/self/mountinfo"
 
@@ -104,6 +109,22 @@ func mountsOf(root string) (string, error) {
 		}
 	}
 	return strings.Join(out, ""), nil
+}
+
+// noFiles refuses a tree in which a file is mounted over a name: what is written to it
+// is told where it came from, and not here.
+func noFiles(table, root string) error {
+	for line := range strings.Lines(table) {
+		at := strings.Fields(line)[4]
+		if at == root || !within(at, root) {
+			continue
+		}
+		st, err := os.Lstat(unescaped.Replace(at))
+		if err != nil || !st.IsDir() {
+			return fmt.Errorf("%w: %.200q is mounted in it", ErrUnsupported, at)
+		}
+	}
+	return nil
 }
 
 // within tells whether path is dir or lies below it.

@@ -192,6 +192,15 @@ func TestMounts(t *testing.T) {
 	if ch := g.Changes(); ch.Lost == "" {
 		t.Error("a mount in the tree was not noticed")
 	}
+	file := grow(t, watch.Options{}, "a")
+	for _, f := range []string{file.at("a/with space"), filepath.Join(other, "source")} {
+		must(t, os.WriteFile(f, nil, 0o644))
+	}
+	must(t, unix.Mount(filepath.Join(other, "source"), file.at("a/with space"), "", unix.MS_BIND, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(file.at("a/with space"), unix.MNT_DETACH)) })
+	if _, err := watch.New(file.dir, watch.Options{}); !errors.Is(err, watch.ErrUnsupported) {
+		t.Errorf("a file mounted in the tree: %v", err)
+	}
 	fresh := grow(t, watch.Options{})
 	must(t, os.Mkdir(fresh.at("m"), 0o755))
 	over(fresh.at("m"))
