@@ -506,6 +506,8 @@ func (a *Admission) Recheck(ctx context.Context) (refusal.List, error) {
 				continue
 			}
 			out = append(out, moved(n.Path, op, old))
+		case now.Stat.Kind == vfs.KindFile && now.Stat.Nlink > 1 && now.Stat.Nlink > old.Stat.Nlink && n.After.Kind != editplan.Absent:
+			out = append(out, refusal.New(refusal.HardLinked, n.Path.String(), op, "was given another hard link in the meantime; replacing one name would split it from the others"))
 		default:
 			if now, err = fresh.l.look(n.Path, true); err != nil {
 				return nil, err

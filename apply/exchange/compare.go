@@ -168,6 +168,9 @@ func (w *work) sameFile(old vfs.Dir, path string, c commit.Change) (bool, error)
 		return false, err
 	}
 	b := c.Before
+	if b := c.Before; b.Stat.Ino != 0 && c.After != nil && st.Nlink > b.Stat.Nlink {
+		return false, nil // a new name of it would be split from this one
+	}
 	if st.Perm != b.Perm&0o7777 || b.Stat.Ino != 0 && (st.Ino != b.Stat.Ino || st.UID != b.Stat.UID || st.GID != b.Stat.GID) {
 		return false, nil
 	}
