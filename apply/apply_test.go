@@ -232,6 +232,78 @@ func TestCC01MovedBeforeTheSwap(t *testing.T) {
 	}
 }
 
+// TestFM02LinkedBeforeTheSwap: a file that gets another name while the plan is judged or
+// written is not split from it.
+func TestFM02LinkedBeforeTheSwap(t *testing.T) {
+	for name, mode := range modes() {
+		for _, when := range []string{"publishing", "swap", "exchange"} {
+			if when == "exchange" && mode != apply.Exchange {
+				continue
+			}
+			t.Run(name+"/"+when, func(t *testing.T) {
+				b := newBed(t, "", twoFiles)
+				other := filepath.Join(t.TempDir(), "other")
+				done := false
+				b.hook = func(stage string) {
+					if stage == when && !done {
+						done = true
+						if err := os.Link(filepath.Join(b.root, "b.txt"), other); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				a, err := b.apply(apply.Request{Load: plan("p1", bothFiles), Publish: mode})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !done || a.Result.Applied || a.Result.Refusal == nil {
+					t.Fatalf("done %v, split from its other name: %+v", done, a.Result)
+				}
+				if when != "exchange" && !strings.Contains(codes(a), "hard-linked b.txt") {
+					t.Errorf("codes: %s", codes(a))
+				}
+				if b.read("a.txt") != "one\n" || b.read("b.txt") != "two\n" {
+					t.Errorf("a=%q b=%q", b.read("a.txt"), b.read("b.txt"))
+				}
+				b.idle()
+			})
+		}
+	}
+}
+
+// by is a loader of a plan of a provider.
+func by(provider, id string, drafts ...editplan.Draft) apply.Loader {
+	return func(_ context.Context, _ *apply.View, base snapshot.Baseline) (editplan.File, refusal.List, error) {
+		f, err := editplan.NewPlan(editplan.Source{Baseline: base, Provider: editplan.Provider{ID: provider, Version: "1"}}, drafts)
+		return apply.Named(f, id), nil, err
+	}
+}
+
+// TestUndoIsNobodyElses: a plan that calls itself the host's own undo is refused, so
+// that an undo later undoes.
+func TestUndoIsNobodyElses(t *testing.T) {
+	b := newBed(t, "", twoFiles)
+	receipt := b.done(apply.Request{Load: plan("p1", bothFiles)}).Receipt
+	b.refusedWith(apply.Request{Load: by("asp-undo", apply.UndoPrefix+receipt, editplan.Draft{Kind: editplan.Create, Path: "c", Content: []byte("c"), HasContent: true})}, "id-reuse")
+	a, err := b.open().Undo(context.Background(), receipt, apply.Request{CallSite: wire.Interactive, Intent: wire.IntentUser})
+	if err != nil || !a.Result.Applied {
+		t.Fatalf("%v %s", err, codes(a))
+	}
+	b.want("a.txt", b.read("a.txt"), "one\n")
+}
+
+// TestStagedByAnother: one id stands for one staged plan.
+func TestStagedByAnother(t *testing.T) {
+	b := newBed(t, "", twoFiles)
+	b.done(apply.Request{Load: by("me", "sid", replace("a.txt", "one\n", "ONE\n")), Publish: apply.Stage})
+	b.refusedWith(apply.Request{Load: by("other", "sid", replace("b.txt", "two\n", "TWO\n")), Publish: apply.Stage}, "id-reuse")
+	if _, err := b.open().PublishStaged(context.Background(), "sid", apply.Request{CallSite: wire.Interactive, Intent: wire.IntentUser}); err != nil {
+		t.Fatal(err)
+	}
+	b.want("a.txt", b.read("a.txt"), "ONE\n")
+	b.want("b.txt", b.read("b.txt"), "two\n")
+}
+
 // A file that is made where the plan creates one survives.
 func TestPV01MadeBeforeTheSwap(t *testing.T) {
 	b := newBed(t, "", twoFiles)

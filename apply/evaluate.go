@@ -413,7 +413,7 @@ func (v *evaluation) fail(ctx context.Context, cancelled, cause error) error {
 }
 
 // failRequest stores the receipt of a request that ends in an error and returns
-// the *wire.Error that names it.
+// the *wire.Error that names it, or an error around that one.
 func (e *Engine) failRequest(ctx context.Context, d receipt.Draft, cancelled, cause error) error {
 	out := receipt.Failed
 	var in *inputError
@@ -439,8 +439,18 @@ func (e *Engine) failRequest(ctx context.Context, d receipt.Draft, cancelled, ca
 		*named.Data = *w.Data
 	}
 	named.Data.Detail = strings.TrimPrefix(named.Data.Detail+"; receipt "+st.Receipt.ReceiptID, "; ")
+	if errors.Is(cause, ErrAttention) {
+		return &attentionError{&named}
+	}
 	return &named
 }
+
+// attentionError is the error of the outer seam for what a person must resolve first;
+// it still is ErrAttention.
+type attentionError struct{ seam *wire.Error }
+
+func (a *attentionError) Error() string   { return a.seam.Error() }
+func (a *attentionError) Unwrap() []error { return []error{a.seam, ErrAttention} }
 
 // policyAt is the policy that counts at a revision.
 func (e *Engine) policyAt(ctx context.Context, name string) (policy.Policy, error) {

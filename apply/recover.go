@@ -203,6 +203,21 @@ func (e *Engine) settle(ctx context.Context) error {
 		if _, err := e.recoverLocked(ctx); err != nil {
 			return fmt.Errorf("recover an earlier transaction: %w", err)
 		}
-		return nil
+		open, err := commit.Attention(ctx, e.env(e.extraDirs()))
+		if err == nil {
+			err = half(open)
+		}
+		return err
 	})
+}
+
+// half is ErrAttention where nobody knows which paths an interrupted transaction left
+// half swapped, so that the tree may be a mixture of which no part can be vouched for.
+func half(open []commit.AttentionPath) error {
+	for _, a := range open {
+		if a.Damaged {
+			return fmt.Errorf("%w; %q: %s", ErrAttention, cut(a.Path), a.Why)
+		}
+	}
+	return nil
 }

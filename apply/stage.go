@@ -187,6 +187,23 @@ func (t *tx) verify(ctx context.Context) error {
 // so that a repeated publish gets the first answer.
 const publishedSuffix = ".published"
 
+// stagedByAnother refuses to stage a plan under an id under which another provider's
+// waits: it would take its place, and publish would be of the wrong one.
+func (t *tx) stagedByAnother() refusal.List {
+	if t.r.Publish != Stage {
+		return nil
+	}
+	f, items, err := t.e.loadStaged(t.plan.ID)
+	if err != nil || len(items) > 0 {
+		return nil // what cannot be read is replaced
+	}
+	p, _ := f.Proposal.Get("provider")
+	if id, _ := p.Get("id"); id.Str() != t.plan.Provider {
+		return refusal.List{refusal.New(refusal.IDReuse, "", -1, "a plan of %q is staged under %q already; publish that first, or give this one an id of its own", cut(id.Str()), cut(t.plan.ID))}
+	}
+	return nil
+}
+
 // loadStaged gives the plan of a staged proposal, published or not. One that is
 // not kept is a refusal.
 func (e *Engine) loadStaged(id string) (editplan.File, refusal.List, error) {

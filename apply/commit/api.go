@@ -221,6 +221,9 @@ type AttentionPath struct {
 	// then edited in place).
 	Before *PreImage
 	Kept   bool
+	// Damaged: the journal cannot be read. Path is the directory of the transaction, and
+	// which paths of the workspace are half swapped is not known.
+	Damaged bool
 	// Now describes what is at the path: absent, file, directory, symlink, other.
 	Now string
 }

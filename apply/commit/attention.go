@@ -63,7 +63,7 @@ func (t *tx) writeOpen(open []journal.Open) error {
 func (t *tx) describe(open []journal.Open) ([]AttentionPath, error) {
 	var out []AttentionPath
 	if damaged, err := t.damaged(); err != nil || damaged {
-		return []AttentionPath{{TxID: t.id, Tag: t.log.Tag, Path: t.where(), Why: whyDamaged, Now: "directory"}}, err
+		return []AttentionPath{{TxID: t.id, Tag: t.log.Tag, Path: t.where(), Why: whyDamaged, Damaged: true, Now: "directory"}}, err
 	}
 	for _, o := range open {
 		if o.Step >= len(t.log.Steps) {

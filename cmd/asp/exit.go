@@ -56,7 +56,7 @@ func (p *placeError) Error() string { return p.err.Error() }
 func (p *placeError) Unwrap() error { return p.err }
 
 // finish turns what a command returned into an exit status; with asJSON, the
-// statuses 2 and 3 print the error object of the contract on stdout.
+// statuses 2, 3 and 4 print the error object of the contract on stdout.
 func (e *env) finish(err error, asJSON bool) int {
 	if err == nil {
 		return exitOK
@@ -70,6 +70,9 @@ func (e *env) finish(err error, asJSON bool) int {
 	var c *apply.UnknownCheckError
 	if errors.As(err, &u) || errors.As(err, &c) {
 		code = exitUsage
+	}
+	if errors.Is(err, apply.ErrAttention) {
+		code = exitAttention
 	}
 	if asJSON {
 		e.printError(err)
