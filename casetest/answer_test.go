@@ -115,6 +115,22 @@ func (r *result) rolledBack() bool {
 	return r.str("assurance", "transactionGuarantee") == "rollback_attempted"
 }
 
+// says fails unless the command ended so and its text holds all of this, in this
+// order; lines may be broken anywhere.
+func (r *result) says(code int, want ...string) *result {
+	r.t.Helper()
+	fold := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	rest := fold(string(r.out))
+	for _, s := range want {
+		_, after, ok := strings.Cut(rest, fold(s))
+		if r.code != code || !ok {
+			r.t.Errorf("want exit status %d and %q: %s", code, s, r)
+		}
+		rest = after
+	}
+	return r
+}
+
 // failed fails unless the command could not tell or could not do.
 func (r *result) failed() *result {
 	r.t.Helper()

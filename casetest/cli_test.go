@@ -242,11 +242,28 @@ func TestUndo(t *testing.T) {
 			t.Errorf("the same undo, another answer: %s", again)
 		}
 		m.unchanged()
-		// The undo can be undone.
-		w.run("undo", r.str("receipt", "receiptId"), "--json").applied()
+		if again.errs != "" {
+			t.Errorf("what stands is called overtaken: %s", again)
+		}
+		w.run("undo", id).says(0, "unchanged  undo:"+id)
+		// The undo can be undone. Then the first undo is no word on what is there, and
+		// says which receipt takes the change back.
+		back := w.run("undo", r.str("receipt", "receiptId"), "--json").applied().str("receipt", "receiptId")
 		w.is("f", strings.Replace(text, "2", "two", 1))
 		w.is("d/mv", "mv\n")
 		w.gone("del")
+		m = w.mark()
+		again = w.run("undo", id, "--json").applied()
+		if string(again.out) != string(r.out) || !strings.Contains(again.errs, "asp undo "+back) {
+			t.Errorf("overtaken, as JSON: %s", again)
+		}
+		w.run("undo", id).says(0, "overtaken  undo:"+id, "asp undo "+back)
+		m.unchanged()
+		w.run("undo", back).says(0, "applied    undo:"+back)
+		w.is("f", text)
+		w.run("undo", id).says(0, "unchanged  undo:"+id)
+		w.write("f", "by hand\n", 0o644)
+		w.run("undo", id).says(0, "overtaken  undo:"+id, "f: no kept receipt left what is there now")
 	})
 	t.Run("later edits elsewhere stay", func(t *testing.T) {
 		w, id, _ := setup(t)

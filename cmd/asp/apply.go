@@ -181,7 +181,7 @@ func runApply(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	if err == nil && r.Publish == apply.Exchange && a.Outcome == receipt.Applied && !a.Repeated {
 		e.ui.notef("note: the directory itself was exchanged; shells and editors that have it open are in the old one, enter it again (cd)")
 	}
-	return e.answer(a, err, asJSON)
+	return e.answer(ctx, eng, a, err, asJSON)
 }
 
 // steps shows what the engine is doing when it takes long.
@@ -205,7 +205,7 @@ func (s *steps) end() {
 }
 
 // answer prints what came of a transaction and picks the exit status.
-func (e *env) answer(a *apply.Answer, err error, asJSON bool) error {
+func (e *env) answer(ctx context.Context, eng *apply.Engine, a *apply.Answer, err error, asJSON bool) error {
 	if a != nil {
 		for _, r := range a.Recovered {
 			what := map[commit.Outcome]string{commit.Committed: "completed", commit.NeedsAttention: "found, and needs attention (asp recover)"}[r.Outcome]
@@ -230,14 +230,46 @@ func (e *env) answer(a *apply.Answer, err error, asJSON bool) error {
 		}
 		return err
 	}
+	var late []string
+	if a.Repeated {
+		gone, err := eng.Since(ctx, a.Receipt)
+		if err != nil { // the answer is the first one all the same
+			e.ui.notef("note: whether that still stands could not be told: %v", err)
+		}
+		late = overtaken(gone)
+	}
 	if asJSON {
+		for _, l := range late {
+			e.ui.notef("note: overtaken since: %s", l)
+		}
 		e.notes(a) // on stderr; what is left for a person to see has no member of its own
 		return e.answerJSON(a)
 	}
 	if a.DryRun != nil {
 		return e.dryRunText(a)
 	}
-	return e.resultText(a)
+	return e.resultText(a, late)
+}
+
+// overtaken says by which receipts, and which of them to take back.
+func overtaken(paths []apply.Overtaken) []string {
+	by, order := map[string][]string{}, []string{}
+	for _, p := range paths {
+		if by[p.By] == nil {
+			order = append(order, p.By)
+		}
+		by[p.By] = append(by[p.By], p.Path)
+	}
+	var out []string
+	for _, id := range order {
+		where := strings.Join(firstN(by[id], 3), ", ")
+		if id == "" {
+			out = append(out, where+": no kept receipt left what is there now; it was edited, or the receipt is gone")
+		} else {
+			out = append(out, where+": what is there now is of "+id+"; `asp undo "+id+"` takes that back")
+		}
+	}
+	return out
 }
 
 func (e *env) answerJSON(a *apply.Answer) error {
@@ -319,7 +351,7 @@ func (e *env) dryRunText(a *apply.Answer) error {
 	return nil
 }
 
-func (e *env) resultText(a *apply.Answer) error {
+func (e *env) resultText(a *apply.Answer, late []string) error {
 	r := a.Result
 	e.checksText(a.Checks, r.Decision)
 	if !r.Applied {
@@ -330,9 +362,15 @@ func (e *env) resultText(a *apply.Answer) error {
 	if a.Outcome == receipt.Staged {
 		word = "staged"
 	}
-	if a.Repeated {
+	switch {
+	case len(late) > 0:
+		fmt.Fprintf(e.stdout, "%-10s %s was %s before and no longer stands; nothing was written now\n", "overtaken", clean(r.ProposalID), word)
+		for _, l := range late {
+			fmt.Fprintf(e.stdout, "           %s\n", wrap(clean(l), "           ", e.ui.width))
+		}
+	case a.Repeated:
 		fmt.Fprintf(e.stdout, "%-10s %s was %s before; nothing was written now\n", "unchanged", clean(r.ProposalID), word)
-	} else {
+	default:
 		fmt.Fprintf(e.stdout, "%s %s\n", e.ui.paint(e.ui.outColor, "32;1", fmt.Sprintf("%-10s", word)), clean(r.ProposalID))
 	}
 	fmt.Fprintf(e.stdout, "guarantee  %s\n           %s\n", r.Assurance.TransactionGuarantee, wrap(clean(r.Assurance.Detail), "           ", e.ui.width))

@@ -78,7 +78,7 @@ func runFix(ctx context.Context, e *env, fs *pflag.FlagSet) (err error) {
 	}
 	a, err := eng.Apply(ctx, r)
 	st.end()
-	if err := e.answer(a, err, asJSON); err != nil {
+	if err := e.answer(ctx, eng, a, err, asJSON); err != nil {
 		return err
 	}
 	if id, _ := file.Proposal.Get("proposalId"); !asJSON && !dry {

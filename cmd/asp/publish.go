@@ -36,6 +36,11 @@ Applies the inverse of an applied receipt, as a transaction of its own. Later ed
 of the same files stay where they do not overlap the change; where they do, it is
 refused.
 
+A receipt is taken back once. Asked again, undo answers with the first outcome and
+writes nothing, with exit status 0. Where the change is on disk again by then, because
+that undo was undone or the change was applied under another id, the answer says
+"overtaken" and names the receipt to undo instead; with --json it says so on stderr.
+
 examples:
   asp receipts list
   asp undo rcpt-20261129T120000000000Z-0123456789abcdef`,
@@ -77,5 +82,5 @@ func (e *env) transact(ctx context.Context, fs *pflag.FlagSet, what string, do f
 	}
 	a, err := do(ctx, eng, id, r)
 	st.end()
-	return e.answer(a, err, asJSON)
+	return e.answer(ctx, eng, a, err, asJSON)
 }
