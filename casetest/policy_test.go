@@ -79,6 +79,29 @@ func TestPolicyShow(t *testing.T) {
 			t.Errorf("the text lacks %q:\n%s", want, text.out)
 		}
 	}
+	// A broken one that was committed: no call-site applies, and none is said to ask
+	// for nothing.
+	w.write(".asp/asp.json", `{}`, 0o644)
+	w.commit()
+	r = show()
+	if sites := fmt.Sprint(r.at("policy", "callSites")); strings.Count(sites, "noApply:the committed policy is rejected") != 3 || strings.Count(sites, "undecidable:") != 1 ||
+		r.str("policy", "candidate", "state") != "rejected" {
+		t.Errorf("a broken one at HEAD: %s", r)
+	}
+	shown := w.run("policy", "show").says(0, "policy .asp/asp.json, rejected", "interactive 0 required", "every apply is refused", "gate 0 required", "indeterminate whatever runs",
+		"sweep 0 required", "every apply is refused", "candidate would be rejected as well")
+	for _, not := range []string{"asks for nothing", "the active"} {
+		if strings.Contains(string(shown.out), not) {
+			t.Errorf("under a rejected policy: %q in %s", not, shown)
+		}
+	}
+	w.run("status").says(0, "apply refused at every call-site")
+	w.run("repo", "status", w.root).says(0, "no gate decision", "no apply: refused at every call-site")
+	w.plan().modify("x", "x\n", "y\n").apply().refused("check-indeterminate")
+	must(t, os.Remove(w.path(".asp/asp.json")))
+	if r = show(); r.str("policy", "candidate", "state") != "pending" {
+		t.Errorf("a broken one is taken away: %s", r)
+	}
 	if r := w.run("policy"); r.code != 2 {
 		t.Errorf("without a verb: %s", r)
 	}

@@ -31,6 +31,8 @@ type SiteView struct {
 	Optional []AskView     `json:"optional"`
 	// Undecidable: the call-site cannot say allow, whatever runs, and why.
 	Undecidable string `json:"undecidable,omitempty"`
+	// NoApply: no change is applied at the call-site, whatever runs, and why.
+	NoApply string `json:"noApply,omitempty"`
 }
 
 // AskView is one demand: a requirement on providers, a command check, or an id
@@ -100,12 +102,12 @@ func (p Policy) candidateView(after []byte) *CandidateView {
 	v := &CandidateView{State: "pending", Digest: next.Digest, Weakens: []string{}, CallSites: []SiteView{}}
 	_, v.Gate = p.Candidate(after)
 	switch {
+	case next.Activation == Rejected: // before "same": all rejected ones have one digest
+		v.State, v.Problem = "rejected", next.Problem
 	case next.Digest == p.Digest && next.Activation == p.Activation:
 		v.State = "same"
 		v.Gate = false
 		return v
-	case next.Activation == Rejected:
-		v.State, v.Problem = "rejected", next.Problem
 	default:
 		v.Weakens = append(v.Weakens, Weakens(p.Repository, next.Repository)...)
 	}
@@ -133,10 +135,13 @@ func (p Policy) sites() []SiteView {
 			}
 		}
 		switch {
-		case cs == wire.Gate && p.Activation == Rejected:
-			s.Undecidable = "the committed policy is rejected"
+		case p.Activation == Rejected:
+			s.NoApply = "the committed policy is rejected"
 		case cs == wire.Gate && p.Source == SourceBuiltin:
-			s.Undecidable = "there is no active policy"
+			s.NoApply = "there is no active policy"
+		}
+		if cs == wire.Gate {
+			s.Undecidable = s.NoApply
 		}
 		out = append(out, s)
 	}

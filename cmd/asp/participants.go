@@ -94,7 +94,17 @@ func serverLines(all []wire.ServerStatus) []string {
 		line := fmt.Sprintf("%-24s %s", clean(s.ID), s.State)
 		switch s.EnrollmentState {
 		case "enrolled":
-			line += ", " + s.Role
+			// Not the role's own words: "advisory" is a mode of enrolment to people.
+			switch s.Role {
+			case "required":
+				line += ", required at " + joined(s.RequiredFor)
+			case "optional":
+				line += ", named by the policy and not required"
+			case "advisory":
+				line += ", not named by the policy"
+			default:
+				line += ", " + s.Role
+			}
 		default:
 			line += ", " + s.EnrollmentState
 		}

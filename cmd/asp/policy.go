@@ -111,7 +111,8 @@ func (e *env) policyShown(ctx context.Context, eng *apply.Engine, fs *pflag.Flag
 	} else if has {
 		s.CandidateFile = filepath.Join(eng.Root(), policy.SourceRepository)
 	} else {
-		has = eng.Policy().Repository != nil // committed, and removed in the working tree
+		p := eng.Policy() // a committed one may be removed in the working tree
+		has = p.Repository != nil || p.Activation == policy.Rejected
 	}
 	s.Policy = eng.Policy().Explain(candidate, has)
 	b, there, err := fromTree(eng.Root(), policy.LocalFile)
@@ -177,10 +178,12 @@ func (e *env) policyText(s policyShown, explain bool) {
 		}
 	}
 	if c := p.Candidate; c != nil {
-		switch c.State {
-		case "same":
-			say("candidate the working tree's policy is the active one")
-		case "rejected":
+		switch {
+		case c.State == "same":
+			say("candidate %s is the active policy", clean(s.CandidateFile))
+		case c.State == "rejected" && p.Activation == policy.Rejected:
+			say("candidate would be rejected as well: %s", clean(c.Problem))
+		case c.State == "rejected":
 			say("candidate would be rejected: %s", clean(c.Problem))
 		default:
 			say("candidate pending; once committed: policy %s", c.Digest)
@@ -188,7 +191,7 @@ func (e *env) policyText(s policyShown, explain bool) {
 		for _, w := range c.Weakens {
 			say("          %s", clean(w))
 		}
-		if c.Gate {
+		if c.Gate && p.Activation != policy.Rejected { // there a gate is indeterminate on every change
 			say("          a gate answers indeterminate on the change that brings it (policy-self-authorization)")
 		}
 		for _, x := range c.CallSites {
@@ -211,13 +214,16 @@ func (e *env) siteText(c policy.SiteView, explain bool) {
 	if c.BudgetMs > 0 {
 		budget = fmt.Sprintf(", budget %d ms", c.BudgetMs)
 	}
-	if len(c.Required)+len(c.Optional) == 0 && c.Undecidable == "" {
+	if len(c.Required)+len(c.Optional) == 0 && c.NoApply == "" {
 		fmt.Fprintf(e.stdout, "%-11s asks for nothing%s\n", c.CallSite, budget)
 		return
 	}
 	fmt.Fprintf(e.stdout, "%-11s %d required, %d optional%s\n", c.CallSite, len(c.Required), len(c.Optional), budget)
-	if c.Undecidable != "" {
+	switch {
+	case c.Undecidable != "":
 		fmt.Fprintf(e.stdout, "  indeterminate whatever runs: %s\n", c.Undecidable)
+	case c.NoApply != "":
+		fmt.Fprintf(e.stdout, "  evaluated by what is left; every apply is refused: %s\n", c.NoApply)
 	}
 	for _, a := range c.Required {
 		fmt.Fprintf(e.stdout, "  required  %s\n", askText(a, explain))

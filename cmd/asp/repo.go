@@ -296,6 +296,9 @@ func (p *repos) show(ctx context.Context, action string) error {
 	for _, r := range d.GateReadiness.Reasons {
 		fmt.Fprintf(w, "  no gate decision: %s\n", clean(r))
 	}
+	if d.Authority.Activation == policy.Rejected {
+		fmt.Fprintf(w, "  no apply: refused at every call-site, until the policy at HEAD is taken back or put right\n")
+	}
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/snapshot"
@@ -83,6 +84,9 @@ func runStatus(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		}
 	}
 	fmt.Fprintf(e.stdout, "gate       %s\n", gate)
+	if s.Result.Policy.Activation == policy.Rejected {
+		fmt.Fprintf(e.stdout, "apply      refused at every call-site, until the policy at HEAD is taken back or put right\n")
+	}
 	for i, l := range serverLines(s.Result.Servers) {
 		head := "providers "
 		if i > 0 {
