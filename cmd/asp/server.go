@@ -191,6 +191,7 @@ func (s *servers) status(ctx context.Context, id string, roots []string) error {
 		fmt.Fprintf(w, "  capabilities %s over %s\n", strings.Join(d.Capabilities, ", "), clean(strings.Join(d.Protocols, ", ")))
 		fmt.Fprintf(w, "  publisher    %s, %s\n", clean(d.Trust.Identity), clean(d.Trust.Source))
 		fmt.Fprintf(w, "  fingerprint  %s (%d files listed)\n", clean(d.Trust.Integrity), d.Trust.Checksums)
+		fmt.Fprintf(w, "  profiles     %s\n", clean(strings.Join(d.Trust.Conformance, ", ")))
 	}
 	for _, r := range d.Authority.Repos {
 		fmt.Fprintf(w, "  enabled      %s in %s\n", r.Mode, clean(r.Path))
