@@ -28,6 +28,9 @@ func (t *tx) dryRun(_ context.Context, items refusal.List) (bool, error) {
 		if err != nil {
 			return false, err
 		}
+		if said := mergedDetail(t.adm.Merges); said != "" {
+			d.Assurance.Detail += "; " + valid(said)
+		}
 		d.Diff = string(patch.Render(cs, patch.RenderOptions{UTF8: true}))
 		if t.r.Show != nil {
 			t.r.Show(cs)

@@ -1,12 +1,14 @@
 package apply
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/preconditions"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/sandbox"
 )
@@ -18,6 +20,7 @@ type Evidence struct {
 	Transaction string          `json:"transaction"`
 	Facts       *FactsRecord    `json:"facts,omitempty"`
 	Paths       []PathRecord    `json:"paths,omitempty"`
+	Merged      []MergeRecord   `json:"merged,omitempty"` // operations brought onto files that had moved
 	Packed      bool            `json:"packed,omitempty"` // the pre-images are kept in the pack of the transaction
 	Checks      []CheckRecord   `json:"checks,omitempty"`
 	Probes      []ProbeRecord   `json:"probes,omitempty"`
@@ -65,6 +68,49 @@ type ImageRecord struct {
 	// Perm holds the permission bits; 0 for a file that the umask or a default ACL
 	// of its directory shaped.
 	Perm int64 `json:"perm,omitempty"`
+}
+
+// MergeRecord is one operation that did not find the content it was made for, and
+// was merged with what was there.
+type MergeRecord struct {
+	Path     string `json:"path"`
+	Op       int64  `json:"op"`
+	Expected string `json:"expected"` // blob ids
+	Found    string `json:"found"`
+	Made     string `json:"made"` // equal to found where a file was only renamed
+}
+
+func mergeRecords(ms []preconditions.Merge) []MergeRecord {
+	var out []MergeRecord
+	for _, m := range ms {
+		out = append(out, MergeRecord{m.Path.String(), int64(m.Op), m.Expected.Blob(), m.Found.Blob(), m.Made.Blob()})
+	}
+	return out
+}
+
+// mergeNotes tell a person what was merged.
+func mergeNotes(ms []preconditions.Merge) []string {
+	const shown = 20
+	var out []string
+	for i, m := range ms {
+		if i == shown {
+			return append(out, fmt.Sprintf("and %d more were merged; the receipt lists all", len(ms)-i))
+		}
+		out = append(out, fmt.Sprintf("merged: %q had moved since the plan was made for it; expected %s, found %s", cut(m.Path.String()), m.Expected.Blob(), m.Found.Blob()))
+	}
+	return out
+}
+
+// mergedDetail says it in one line of the assurance; "" where nothing was merged.
+func mergedDetail(ms []preconditions.Merge) string {
+	if len(ms) == 0 {
+		return ""
+	}
+	s := fmt.Sprintf("merged with content that had moved since the plan was made: %q (expected %s, found %s)", cut(ms[0].Path.String()), ms[0].Expected.Blob(), ms[0].Found.Blob())
+	if len(ms) > 1 {
+		s += fmt.Sprintf(" and %d more", len(ms)-1)
+	}
+	return s
 }
 
 // CheckRecord is what a check said, without its output.
@@ -115,6 +161,9 @@ type RefusalRecord struct {
 
 func (t *tx) evidence(out receipt.Outcome) (canon.Value, error) {
 	ev := Evidence{Publish: t.r.Publish.String(), Transaction: t.txid, Packed: t.packed, Ref: t.r.Ref, Commit: t.refMade, Undoes: t.r.Undoes}
+	if t.adm != nil {
+		ev.Merged = mergeRecords(t.adm.Merges)
+	}
 	if t.facts != nil {
 		ev.Facts = factsRecord(*t.facts)
 	}

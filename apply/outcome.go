@@ -119,6 +119,11 @@ func (t *tx) assurance(out receipt.Outcome) wire.ApplyAssurance {
 	if t.editor != nil && t.editor.evidence != "" {
 		detail = append(detail, "plan of "+t.editor.who.ID+": "+t.editor.evidence)
 	}
+	if t.adm != nil {
+		if said := mergedDetail(t.adm.Merges); said != "" {
+			detail = append(detail, said)
+		}
+	}
 	g := commit.GuaranteeNone
 	var why string
 	switch out {

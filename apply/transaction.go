@@ -285,7 +285,7 @@ func (t *tx) admit(ctx context.Context) (bool, error) {
 	t.adm = adm
 	if adm != nil {
 		t.answer.Nets = adm.Nets
-		t.answer.Notes = append(t.answer.Notes, adm.Notes...)
+		t.answer.Notes = append(t.answer.Notes, mergeNotes(adm.Merges)...)
 	}
 	return false, nil
 }

@@ -40,14 +40,8 @@ type span struct {
 // nothing is clamped, snapped, merged or dropped. Time is that of one look at
 // the basis plus sorting the edits.
 func Apply(basis []byte, edits []TextEdit) ([]byte, *EditError) {
-	if !utf8.Valid(basis) {
-		return nil, &EditError{-1, refusal.NotText, "the file is not valid UTF-8, so positions in it mean nothing; send its whole content instead"}
-	}
-	spans, err := locate(basis, edits)
+	spans, err := spansOf(basis, edits)
 	if err != nil {
-		return nil, err
-	}
-	if err := order(spans, edits); err != nil {
 		return nil, err
 	}
 	size := len(basis)
@@ -62,6 +56,41 @@ func Apply(basis []byte, edits []TextEdit) ([]byte, *EditError) {
 		at = s.end
 	}
 	return append(out, basis[at:]...), nil
+}
+
+// spansOf are the places of the edits in the order in which they are written.
+func spansOf(basis []byte, edits []TextEdit) ([]span, *EditError) {
+	if !utf8.Valid(basis) {
+		return nil, &EditError{-1, refusal.NotText, "the file is not valid UTF-8, so positions in it mean nothing; send its whole content instead"}
+	}
+	spans, err := locate(basis, edits)
+	if err != nil {
+		return nil, err
+	}
+	if err := order(spans, edits); err != nil {
+		return nil, err
+	}
+	return spans, nil
+}
+
+// Splice says that the bytes [Start, End) of a basis become NewText.
+type Splice struct {
+	Start, End int
+	NewText    string
+}
+
+// Splices gives text edits as Apply makes them: in bytes of basis, in the order
+// of their places, none over another. What Apply refuses is refused alike.
+func Splices(basis []byte, edits []TextEdit) ([]Splice, *EditError) {
+	spans, err := spansOf(basis, edits)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Splice, len(spans))
+	for i, s := range spans {
+		out[i] = Splice{s.start, s.end, edits[s.edit].NewText}
+	}
+	return out, nil
 }
 
 // order sorts spans into the order in which they are written, and refuses those

@@ -181,11 +181,13 @@ type Input struct {
 // Admission is a plan that may be done, bound to the facts that say so. Only
 // Check makes one.
 type Admission struct {
-	Plan  *editplan.Plan
-	Nets  []editplan.Net
-	Notes []string
-	view  *View
-	info  map[snapshot.Path]snapshot.PathInfo
+	Plan *editplan.Plan
+	Nets []editplan.Net
+	// Merges are the operations that were brought onto files that had moved, in the
+	// order of the plan.
+	Merges []Merge
+	view   *View
+	info   map[snapshot.Path]snapshot.PathInfo
 }
 
 // Fact is what admission saw at p.
@@ -254,10 +256,10 @@ func Check(ctx context.Context, v *View, in Input) (*Admission, refusal.List, er
 		}
 	}
 	// 2. What the operations amount to.
-	plan, notes := in.Plan, []string(nil)
+	plan, merges := in.Plan, []Merge(nil)
 	if in.Base != nil {
 		var items refusal.List
-		if plan, notes, items, err = rebase(ctx, v, in); err != nil {
+		if plan, merges, items, err = rebase(ctx, v, in); err != nil {
 			return nil, nil, err
 		}
 		for _, it := range items {
@@ -293,7 +295,7 @@ func Check(ctx context.Context, v *View, in Input) (*Admission, refusal.List, er
 		slices.SortStableFunc(out, func(a, b refusal.Item) int { return a.Op - b.Op })
 		return nil, out, nil
 	}
-	a := &Admission{Plan: plan, Nets: nets, Notes: notes, view: v, info: info}
+	a := &Admission{Plan: plan, Nets: nets, Merges: merges, view: v, info: info}
 	return a, nil, nil
 }
 

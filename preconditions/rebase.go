@@ -19,12 +19,22 @@ type world struct {
 	moved    bool // real differs from base
 }
 
+// Merge is one operation that was brought onto a file that had moved.
+type Merge struct {
+	Path     snapshot.Path
+	Op       int             // place in the plan's documentChanges
+	Expected snapshot.Digest // what the plan was made for
+	Found    snapshot.Digest // what was there; after an earlier merged operation, what that one made
+	Made     snapshot.Digest // what the operation leaves now
+}
+
 // rebase gives the plan that does to the files as they are what the given plan
 // does to the files as it knew them: each content change of a file that moved
-// becomes the three-way merge, if that is clean. It never leaves conflict
+// becomes the three-way merge, if that is clean: text edits at the places where
+// they were made, a whole new content by its lines. It never leaves conflict
 // markers; what does not merge is a refusal. Operations on files that did not
 // move are left alone.
-func rebase(ctx context.Context, v *View, in Input) (*editplan.Plan, []string, refusal.List, error) {
+func rebase(ctx context.Context, v *View, in Input) (*editplan.Plan, []Merge, refusal.List, error) {
 	plan := *in.Plan
 	plan.Ops = append([]editplan.Op(nil), in.Plan.Ops...)
 	plan.Blobs = make(map[snapshot.Digest][]byte, len(in.Plan.Blobs))
@@ -33,7 +43,7 @@ func rebase(ctx context.Context, v *View, in Input) (*editplan.Plan, []string, r
 	}
 	at := map[snapshot.Path]*world{}
 	touched := map[snapshot.Path]bool{}
-	var notes []string
+	var done []Merge
 	var out refusal.List
 	for i := range plan.Ops {
 		op := &plan.Ops[i]
@@ -48,7 +58,9 @@ func rebase(ctx context.Context, v *View, in Input) (*editplan.Plan, []string, r
 				if err != nil {
 					return nil, nil, nil, fmt.Errorf("find the bytes that the plan was made from: %w", err)
 				}
-				if ok {
+				if !ok {
+					out = append(out, refusal.New(refusal.StaleBasis, op.Path.String(), i, "expected %s, found %s, and the bytes that the plan was made from are kept nowhere, so nothing can be merged; make the plan again from the present content", op.Expected.Blob(), f.Digest.Blob()))
+				} else {
 					real, err := v.Bytes(op.Path)
 					if err != nil {
 						return nil, nil, nil, err
@@ -67,45 +79,58 @@ func rebase(ctx context.Context, v *View, in Input) (*editplan.Plan, []string, r
 		delete(at, op.Path)
 		switch op.Kind {
 		case editplan.Rename:
-			op.Expected = snapshot.DigestOf(w.real)
+			found := snapshot.DigestOf(w.real)
+			done = append(done, Merge{op.Path, i, op.Expected, found, found})
+			op.Expected = found
 			at[op.To] = w
 		case editplan.Modify:
-			theirs, bad := result(in.Plan, op, w.base)
+			theirs, m, bad := three(in.Plan, op, w)
 			if bad != nil {
 				continue
 			}
-			m := merge.Three(w.base, w.real, theirs)
 			if !m.Clean() {
-				out = append(out, refusal.New(refusal.MergeConflict, op.Path.String(), i, "%s", conflict(m)))
+				out = append(out, refusal.New(refusal.MergeConflict, op.Path.String(), i, "expected %s, found %s: %s", op.Expected.Blob(), snapshot.DigestOf(w.real).Blob(), conflict(m)))
 				continue
 			}
-			op.Expected = snapshot.DigestOf(w.real)
-			op.Edits, op.HasAfter, op.After = nil, true, snapshot.DigestOf(m.Bytes)
+			made := Merge{op.Path, i, op.Expected, snapshot.DigestOf(w.real), snapshot.DigestOf(m.Bytes)}
+			done = append(done, made)
+			op.Expected, op.Edits, op.HasAfter, op.After = made.Found, nil, true, made.Made
 			plan.Blobs[op.After] = m.Bytes
 			at[op.Path] = &world{believed: snapshot.DigestOf(theirs), base: theirs, real: m.Bytes, moved: true}
-			notes = append(notes, fmt.Sprintf("merged: %q had moved since the plan's baseline", cut(op.Path.String())))
 		case editplan.Delete:
-			out = append(out, refusal.New(refusal.MergeConflict, op.Path.String(), i, "the plan deletes it, and it was changed since; delete it by hand or plan again"))
+			out = append(out, refusal.New(refusal.MergeConflict, op.Path.String(), i, "expected %s, found %s: the plan deletes it, and it was changed since; delete it by hand or make the plan again", op.Expected.Blob(), snapshot.DigestOf(w.real).Blob()))
 		}
 	}
-	return &plan, notes, out, nil
+	return &plan, done, out, nil
 }
 
-// result is what a modify makes of base.
-func result(p *editplan.Plan, op *editplan.Op, base []byte) ([]byte, *editplan.EditError) {
+// three merges what a modify makes of the believed bytes, which is theirs, with
+// what is there.
+func three(p *editplan.Plan, op *editplan.Op, w *world) (theirs []byte, m merge.Result, bad *editplan.EditError) {
 	if op.HasAfter {
-		if op.After == op.Expected {
-			return base, nil
+		if theirs = w.base; op.After != op.Expected {
+			theirs = p.Blobs[op.After]
 		}
-		return p.Blobs[op.After], nil
+		return theirs, merge.Three(w.base, w.real, theirs), nil
 	}
-	return editplan.Apply(base, op.Edits)
+	splices, bad := editplan.Splices(w.base, op.Edits)
+	if bad != nil {
+		return nil, m, bad
+	}
+	edits := make([]merge.Edit, len(splices))
+	for i, s := range splices {
+		edits[i] = merge.Edit(s)
+	}
+	if theirs, bad = editplan.Apply(w.base, op.Edits); bad != nil {
+		return nil, m, bad
+	}
+	return theirs, merge.Edits(w.base, w.real, edits), nil
 }
 
 func conflict(m merge.Result) string {
 	if m.NotText {
-		return "it changed since the plan was made and is no text that could be merged; plan again"
+		return "that is no text that could be merged; make the plan again from the present content"
 	}
 	c := m.Conflicts[0]
-	return fmt.Sprintf("lines %d-%d changed both in the workspace and in the plan (%d conflicting places); plan again", c.Mine.Start+1, max(c.Mine.End, c.Mine.Start+1), len(m.Conflicts))
+	return fmt.Sprintf("around lines %d-%d both the workspace and the plan changed something (%d such places); make the plan again from the present content", c.Mine.Start+1, max(c.Mine.End, c.Mine.Start+1), len(m.Conflicts))
 }

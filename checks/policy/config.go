@@ -27,6 +27,10 @@ type Config struct {
 	Providers map[string]Provider
 	// Publish is the default mode: journal, exchange or staged; "" is journal.
 	Publish string
+	// Merge allows a clean three-way merge where a touched file moved since its plan
+	// was made. It is said here alone: a repository that may be written by the one
+	// whose plan is applied has no word for it.
+	Merge bool
 	// Ceiling is the strongest guarantee that may be claimed; "" is no limit.
 	Ceiling   wire.Guarantee
 	Budgets   map[wire.CallSite]time.Duration
@@ -132,7 +136,7 @@ func ParseConfig(file string, b []byte) (Config, error) {
 func readConfig(r *reader, v canon.Value, c *Config) {
 	const path = "$"
 	c.Value = v
-	if !r.object(v, path, "$schema", "floor", "checks", "sandbox", "limits", "providers", "publish", "guaranteeCeiling", "budgets", "retention") {
+	if !r.object(v, path, "$schema", "floor", "checks", "sandbox", "limits", "providers", "publish", "merge", "guaranteeCeiling", "budgets", "retention") {
 		return
 	}
 	member(v, path, "$schema", func(m canon.Value, path string) { r.text(m, path) })
@@ -157,6 +161,7 @@ func readConfig(r *reader, v canon.Value, c *Config) {
 		})
 	})
 	member(v, path, "publish", func(m canon.Value, path string) { c.Publish = word(r, m, path, "journal", "exchange", "staged") })
+	member(v, path, "merge", func(m canon.Value, path string) { c.Merge = r.truth(m, path) })
 	member(v, path, "guaranteeCeiling", func(m canon.Value, path string) {
 		c.Ceiling = word(r, m, path, wire.GuaranteeNone, wire.RollbackAttempted, wire.TextOnlyTransactional, wire.WorkspaceTransactional, wire.StagedSnapshot)
 	})

@@ -45,7 +45,7 @@ const goodConfig = `{
  "sandbox": {"require": "isolated", "read": ["/usr"], "env": ["PATH"], "limits": {"memoryMb": 512, "fd": 64}},
  "limits": {"messageBytes": 16777216, "planBytes": 1000, "callbacks": 5},
  "providers": {"p": {"checks": ["a"], "rules": [], "diagnosticSources": ["s"], "configuration": {"x": [1]}, "configDigest": "sha256:1", "comparison": "introduced", "scope": "impact"}},
- "publish": "exchange", "guaranteeCeiling": "text_only_transactional",
+ "publish": "exchange", "merge": true, "guaranteeCeiling": "text_only_transactional",
  "budgets": {"interactiveMs": 3000}, "retention": {"receipts": 10, "blobBytes": 1000}
 }`
 
@@ -75,7 +75,7 @@ func TestConfig(t *testing.T) {
 		t.Errorf("defaults of a check: %+v", all)
 	}
 	if c.Sandbox.Require != wire.Isolated || c.Sandbox.Limits["memoryMb"] != 512 || c.Limits.Callbacks != 5 ||
-		c.Publish != "exchange" || c.Ceiling != wire.TextOnlyTransactional || c.Budgets[wire.Interactive] != 3*time.Second ||
+		c.Publish != "exchange" || !c.Merge || c.Ceiling != wire.TextOnlyTransactional || c.Budgets[wire.Interactive] != 3*time.Second ||
 		c.Retention.Receipts != 10 || c.Providers["p"].Scope != "impact" || c.Floor == nil {
 		t.Errorf("%+v", c)
 	}
@@ -91,7 +91,7 @@ func TestConfig(t *testing.T) {
 func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{`[]`, "$: array, must be object"},
-		{`{"chekcs":{}}`, "$.chekcs: unknown member; allowed: $schema, floor, checks, sandbox, limits, providers, publish, guaranteeCeiling, budgets, retention"},
+		{`{"chekcs":{}}`, "$.chekcs: unknown member; allowed: $schema, floor, checks, sandbox, limits, providers, publish, merge, guaranteeCeiling, budgets, retention"},
 		{`{"checks":{"a":{}}}`, "$.checks.a: member argv is missing"},
 		{`{"checks":{"a":{"argv":[]}}}`, "$.checks.a.argv: 0 elements, must have at least 1"},
 		{`{"checks":{"a":{"argv":[""]}}}`, "$.checks.a.argv[0]: empty"},

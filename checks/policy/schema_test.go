@@ -32,7 +32,7 @@ const fullConfig = `{"$schema":"x","floor":` + fullPolicy + `,
  "sandbox":{"require":"isolated","read":["/usr","/x"],"env":["LANG","_A1"],"network":["example.org:443","tcp://example.org:22"],"limits":{"cpuPct":1,"memoryMb":1,"wallclockMs":1,"fd":1,"processes":1,"fileMb":1}},
  "limits":{"messageBytes":8388608,"planBytes":1,"blobBytes":1,"operations":1,"callbacks":1,"outputBytes":1},
  "providers":{"p":{"checks":["c"],"rules":["r"],"diagnosticSources":["d"],"configuration":{"any":[1,null]},"configDigest":"none","comparison":"all","scope":"impact"}},
- "publish":"exchange","guaranteeCeiling":"none","budgets":{"interactiveMs":1,"gateMs":2,"sweepMs":3},
+ "publish":"exchange","merge":true,"guaranteeCeiling":"none","budgets":{"interactiveMs":1,"gateMs":2,"sweepMs":3},
  "retention":{"receipts":1,"receiptBytes":1,"blobBytes":1,"stagedDays":1}}`
 
 type fileOf struct {

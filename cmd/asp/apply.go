@@ -63,7 +63,7 @@ func publishFlags(fs *pflag.FlagSet) {
 	fs.String("require-assurance", "", "refuse unless at least this `MODE` was established: advisory, gated, mediated-write, isolated")
 	fs.String("call-site", "interactive", "interactive, gate or sweep")
 	fs.String("intent", "user", "user, agent or harness")
-	fs.Bool("merge", false, "allow a clean three-way merge where a touched file moved since the plan was made")
+	fs.Bool("merge", false, "allow a clean three-way merge where a touched file moved since the plan was made (default: merge of config.json)")
 	fs.String("verify", "", "`content` reads every file of the workspace instead of trusting stat data")
 }
 
@@ -116,6 +116,9 @@ func request(fs *pflag.FlagSet, eng *apply.Engine) (apply.Request, error) {
 	}
 	r.Checks, _ = fs.GetStringArray("check")
 	r.Merge, r.Index = boolean("merge"), boolean("index")
+	if !fs.Changed("merge") {
+		r.Merge = eng.Config().Merge
+	}
 	return r, nil
 }
 

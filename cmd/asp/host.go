@@ -130,6 +130,7 @@ func (w *workspace) hostOptions() host.Options {
 				return nil, apply.Request{}, err
 			}
 			how, err := publishBy(eng.Config().Publish)
+			how.Merge = eng.Config().Merge
 			if err != nil {
 				return nil, how, errors.Join(err, eng.Close())
 			}

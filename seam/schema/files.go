@@ -88,6 +88,7 @@ type configFile struct {
 	Limits           *configLimits             `json:"limits,omitempty"`
 	Providers        map[string]configProvider `json:"providers,omitempty"`
 	Publish          string                    `json:"publish,omitempty" wire:"in=journal|exchange|staged"`
+	Merge            bool                      `json:"merge,omitempty"`
 	GuaranteeCeiling wire.Guarantee            `json:"guaranteeCeiling,omitempty"`
 	Budgets          *fileBudgets              `json:"budgets,omitempty"`
 	Retention        *configRetention          `json:"retention,omitempty"`
