@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/internal/canon"
@@ -45,7 +44,6 @@ type assessed struct {
 	configDigest      string
 	capabilityVersion string
 	cache             string
-	elapsed           time.Duration
 	accepted          *checks.Accepted // nil unless complete and of asp/1.0
 }
 
@@ -60,7 +58,7 @@ func (a *asked) judge(ctx context.Context, v canon.Value, q *request) (assessed,
 		return assessed{}, f
 	}
 	out := assessed{status: w.Status, configDigest: cut(w.Provider.ConfigDigest, maxName), capabilityVersion: cut(w.Provider.CapabilityVersion, maxName),
-		cache: w.Cache.Status, elapsed: elapsed(w.Timing)}
+		cache: w.Cache.Status}
 	out.coverage, _ = v.Get("coverage")
 	for _, check := range []func(wire.Assessment) *fault{a.identity, func(w wire.Assessment) *fault { return a.freshness(w, q.blobs()) }, a.coverage} {
 		if f := check(w); f != nil {
@@ -91,19 +89,10 @@ func (a *asked) decode(v canon.Value) (wire.Assessment, *fault) {
 	if err := wire.DecodeOpen(v, &l); err != nil {
 		return w, malformed("its assessment is not one of asp/0.1: %s", err)
 	}
+	if ms, ok := l.Timing.DurationMs.Float(); ok && ms < 0 {
+		return w, malformed("its assessment took %v milliseconds: its timing runs backwards", ms)
+	}
 	return modern(l), nil
-}
-
-func elapsed(t wire.AssessmentTiming) time.Duration {
-	if t.ElapsedMs != nil {
-		return time.Duration(min(*t.ElapsedMs, int64(time.Hour/time.Millisecond))) * time.Millisecond
-	}
-	start, err1 := time.Parse(time.RFC3339Nano, t.StartedAt)
-	end, err2 := time.Parse(time.RFC3339Nano, t.EndedAt)
-	if err1 != nil || err2 != nil {
-		return 0
-	}
-	return max(0, end.Sub(start))
 }
 
 func (a *asked) identity(w wire.Assessment) *fault {
@@ -324,7 +313,7 @@ func modern(l wire.LegacyAssessment) wire.Assessment {
 	if l.Cache != nil {
 		w.Cache.Status = cut(l.Cache.Status, 40)
 	}
-	if ms, ok := l.Timing.DurationMs.Float(); ok && ms >= 0 && ms < 1e9 {
+	if ms, ok := l.Timing.DurationMs.Float(); ok && ms < 1e9 {
 		whole := int64(ms)
 		w.Timing.ElapsedMs = &whole
 	}

@@ -19,6 +19,9 @@ type entry struct {
 	// deaf: it does not follow workspace/baselineChanged, as was seen. Of whoever
 	// has the turn.
 	deaf bool
+	// forgiven is the record of failures that its last success ended. Of whoever has the
+	// turn.
+	forgiven quarantine
 
 	mu       sync.Mutex
 	timer    *time.Timer
@@ -49,6 +52,13 @@ func (e *entry) launched(s *session) {
 	e.mode, e.evidence, e.declared = s.mode(), s.proc.boundary.Evidence, declared{}
 	e.places, e.published = places{}, true
 	e.probed = s.proc.boundary.Record()
+}
+
+// lifecycle is where it is now.
+func (e *entry) lifecycle() wire.Lifecycle {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state
 }
 
 // moved is a step of the life of s.

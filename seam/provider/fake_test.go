@@ -28,6 +28,7 @@ type fake struct {
 	legacy   bool
 	served   []string
 	requests int
+	asides   int // answers that were not waited for
 }
 
 func fakeMain(args []string) int {
@@ -81,6 +82,10 @@ func (f *fake) call(method, params string) (result, e canon.Value) {
 	f.last++
 	f.send(canon.Member{Key: "id", Value: canon.IntOf(int64(f.last))}, canon.Member{Key: "method", Value: canon.StringOf(method)}, canon.Member{Key: "params", Value: parse(params)})
 	v, ok := f.read()
+	for id, _ := v.Get("id"); ok && id.Str() == "aside"; id, _ = v.Get("id") {
+		f.aside()
+		v, ok = f.read()
+	}
 	if !ok {
 		os.Exit(9)
 	}
@@ -128,18 +133,23 @@ func (f *fake) main() int {
 		id, _ := v.Get("id")
 		params, _ := v.Get("params")
 		switch m := method.Str(); m {
+		case "": // the answer to a callback that nobody waited for
+			f.aside()
 		case "initialize":
 			f.initialize(id, params)
 		case "initialized":
 			f.baseline, _ = params.Get("baseline")
 			if f.how["initialized"] == "callback" {
-				f.call("workspace/listTree", `{}`)
+				f.callAside()
 			}
 		case "workspace/baselineChanged":
 			if f.how["deaf"] != "" {
 				continue
 			}
 			f.baseline, _ = params.Get("baseline")
+			if f.how["told"] == "callback" {
+				f.callAside()
+			}
 		case "shutdown":
 			switch {
 			case f.how["shutdown"] == "exit":
@@ -296,6 +306,15 @@ func (f *fake) work(method string, id, params canon.Value) (code int, leave bool
 	case "twice":
 		f.raw(line + "\n" + strings.Replace(line, "complete", "incomplete", 1) + "\n")
 		return 0, false
+	case "stray":
+		f.raw(line + "\n" + `{"jsonrpc":"2.0","id":77,"method":"workspace/listTree","params":{}}` + "\n")
+		return 0, false
+	case "noise-after":
+		f.raw(line + "\ndone\n")
+		return 0, false
+	case "complain": // of something that it was told and cannot read
+		f.raw(line + "\n" + `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}` + "\n")
+		return 0, false
 	case "endless":
 		for chunk := strings.Repeat("x", 1<<16); ; {
 			if _, err := io.WriteString(os.Stdout, chunk); err != nil {
@@ -328,12 +347,26 @@ func (f *fake) work(method string, id, params canon.Value) (code int, leave bool
 		return 0, false
 	case "publish":
 		for range 3 {
-			f.send(canon.Member{Key: "method", Value: canon.StringOf("judge/publishDiagnostics")}, canon.Member{Key: "params",
-				Value: parse(`{"uri":"a","validAsOf":{"rev":"r"},"diagnostics":[{"code":"fake/x","severity":"error","source":"s","message":"m","location":{"path":"a"},"fingerprint":"f"}]}`)})
+			f.publish("a")
 		}
 	}
 	f.raw(line + "\n")
 	return 0, false
+}
+
+// callAside calls back without waiting for the answer.
+func (f *fake) callAside() {
+	f.send(canon.Member{Key: "id", Value: canon.StringOf("aside")}, canon.Member{Key: "method", Value: canon.StringOf("workspace/listTree")}, canon.Member{Key: "params", Value: parse(`{}`)})
+}
+
+func (f *fake) aside() {
+	f.asides++
+	f.publish(fmt.Sprintf("p%d", f.asides))
+}
+
+func (f *fake) publish(uri string) {
+	f.send(canon.Member{Key: "method", Value: canon.StringOf("judge/publishDiagnostics")}, canon.Member{Key: "params",
+		Value: parse(`{"uri":"` + uri + `","validAsOf":{"rev":"r"},"diagnostics":[{"code":"fake/x","severity":"error","source":"s","message":"m","location":{"path":"a"},"fingerprint":"f"}]}`)})
 }
 
 // hang waits until the request is cancelled and then says so.

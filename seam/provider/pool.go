@@ -180,10 +180,7 @@ func (p *Pool) retire(ctx context.Context, e *entry) {
 	}
 	e.mu.Unlock()
 	e.turn <- struct{}{}
-	if e.session != nil {
-		e.session.shutdown(ctx)
-		e.session = nil
-	}
+	p.bury(ctx, e)
 	p.post(e)
 	<-e.turn
 }
@@ -195,13 +192,15 @@ type turn struct {
 	mode wire.Mode
 	m    manifest.Manifest
 	s    *session // nil where it could not be started
+	// state is where its provider was when the request was over.
+	state wire.Lifecycle
 }
 
 func (t *turn) participant() checks.Participant {
 	out := participant(t.m, t.mode, t.s)
-	t.e.mu.Lock()
-	out.State = t.e.state
-	t.e.mu.Unlock()
+	if out.State = t.state; out.State == "" {
+		out.State = t.e.lifecycle()
+	}
 	return out
 }
 
@@ -288,6 +287,9 @@ func (p *Pool) enabled(id string) (wire.Mode, bool) {
 
 // ready makes sure that the session of t is there and can be asked.
 func (p *Pool) ready(ctx context.Context, t *turn, b wire.Baseline) *fault {
+	if s := t.e.session; s != nil && (!s.alive() || !canon.Equal(s.m.Value, t.m.Value) || t.e.deaf && s.first != b || p.demanded().more(s.proc.demand)) {
+		p.drop(t.e)
+	}
 	q, failures, last, err := p.ledger.standing(t.e.id)
 	if err != nil {
 		return launchFault(err)
@@ -300,9 +302,6 @@ func (p *Pool) ready(ctx context.Context, t *turn, b wire.Baseline) *fault {
 		f.blameless = true
 		return f
 	}
-	if s := t.e.session; s != nil && (!s.alive() || !canon.Equal(s.m.Value, t.m.Value) || t.e.deaf && s.first != b || p.demanded().more(s.proc.demand)) {
-		p.drop(t.e)
-	}
 	if t.e.session == nil {
 		if f := p.backOff(ctx, failures, last); f != nil {
 			return f
@@ -312,6 +311,7 @@ func (p *Pool) ready(ctx context.Context, t *turn, b wire.Baseline) *fault {
 			return f
 		}
 		t.e.session = s
+		p.spawn(func() { p.mourn(t.e, s) })
 	}
 	t.s = t.e.session
 	return nil
@@ -341,36 +341,67 @@ func (p *Pool) backOff(ctx context.Context, failures int, last time.Time) *fault
 }
 
 // drop ends the session of e, politely where that works.
-func (p *Pool) drop(e *entry) {
-	if e.session != nil {
-		e.session.shutdown(p.life)
-		e.session = nil
+func (p *Pool) drop(e *entry) { p.bury(p.life, e) }
+
+// bury ends the session of e, if there is one, and counts what the provider did against
+// the protocol after its last answer: that one stands, and was no success.
+func (p *Pool) bury(ctx context.Context, e *entry) {
+	if e.session == nil {
+		return
+	}
+	f := e.session.shutdown(ctx)
+	e.session = nil
+	if f == nil {
+		return
+	}
+	e.came(f)
+	p.logger().Warn("provider failed", "id", e.id, "reason", string(f.reason), "detail", f.detail)
+	if err := p.ledger.failed(e.id, string(f.reason)+": "+f.detail, e.forgiven); err != nil {
+		p.logger().Warn("quarantine not kept", "id", e.id, "error", err.Error())
+	}
+}
+
+// mourn waits for the end of a connection and then for the turn, so that a provider
+// that ends, or is ended for what it did, between two requests is seen at once.
+func (p *Pool) mourn(e *entry, s *session) {
+	<-s.conn.Done()
+	select {
+	case e.turn <- struct{}{}:
+	case <-p.life.Done():
+		return
+	}
+	defer func() { <-e.turn }()
+	if e.session == s {
+		p.drop(e)
+		p.post(e)
 	}
 }
 
 // settle counts the outcome of a turn.
 func (p *Pool) settle(t *turn, f *fault) {
 	e := t.e
+	counts := f != nil && !f.blameless && (f.class == wire.FailHealth || f.class == wire.FailContract)
 	if s := e.session; s != nil {
-		if !s.alive() {
-			s.abort()
-			e.session = nil
-		} else if f != nil && f.reason == wire.DegradeMalformed {
-			p.drop(e) // what broke the contract once is begun anew
-		} else if f == nil {
+		if s.counted = counts; f == nil {
 			e.moved(s, wire.Initialized)
+		} else if f.reason == wire.DegradeMalformed || !s.alive() {
+			p.drop(e) // what broke the contract once is begun anew
 		}
 	}
 	e.came(f)
-	p.post(e)
+	t.state = e.lifecycle()
 	var err error
 	switch {
 	case f == nil:
-		err = p.ledger.forget(e.id)
-	case !f.blameless && (f.class == wire.FailHealth || f.class == wire.FailContract):
+		e.forgiven, err = p.ledger.forget(e.id)
+	case counts:
 		p.logger().Warn("provider failed", "id", e.id, "reason", string(f.reason), "detail", f.detail)
-		err = p.ledger.failed(e.id, string(f.reason)+": "+f.detail)
+		err = p.ledger.failed(e.id, string(f.reason)+": "+f.detail, quarantine{})
 	}
+	if s := e.session; s != nil && !s.alive() {
+		p.drop(e)
+	}
+	p.post(e)
 	if err != nil {
 		p.logger().Warn("quarantine not kept", "id", e.id, "error", err.Error())
 	}
@@ -450,7 +481,8 @@ func (p *Pool) Warm(ctx context.Context, id string) Standing {
 // Reset ends the quarantine of a provider and forgets its failures, and what it
 // published before.
 func (p *Pool) Reset(id string) error {
-	return errors.Join(p.ledger.forget(id), p.board.keep(id, Ambient{}))
+	_, err := p.ledger.forget(id)
+	return errors.Join(err, p.board.keep(id, Ambient{}))
 }
 
 // Standing is how a provider stands. It launches nothing.

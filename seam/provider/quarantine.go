@@ -126,8 +126,9 @@ func (l *ledger) standing(id string) (q *Quarantine, failures int, last time.Tim
 	return nil, r.Failures, last, nil
 }
 
-// failed counts one failure.
-func (l *ledger) failed(id, reason string) error {
+// failed counts one failure. after is the record that a success ended which turns out to
+// have been none.
+func (l *ledger) failed(id, reason string, after quarantine) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, err := l.load()
@@ -135,6 +136,9 @@ func (l *ledger) failed(id, reason string) error {
 		return err
 	}
 	q, now := s.of(id), l.now()
+	if after.ID == id && q.Failures < after.Failures {
+		q.Failures, q.Level = after.Failures, max(q.Level, after.Level)
+	}
 	q.Failures++
 	q.Last, q.Reason = now.UTC().Format(time.RFC3339Nano), cut(reason, 300)
 	if q.Failures >= failuresAllowed {
@@ -148,16 +152,17 @@ func (l *ledger) failed(id, reason string) error {
 	return l.store(s.with(q))
 }
 
-// forget is what a success and a reset do.
-func (l *ledger) forget(id string) error {
+// forget is what a success and a reset do. What it returns is what was known.
+func (l *ledger) forget(id string) (quarantine, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, err := l.load()
 	if err != nil {
-		return err
+		return quarantine{}, err
 	}
-	if s.of(id) == (quarantine{ID: id}) {
-		return nil
+	was := s.of(id)
+	if was == (quarantine{ID: id}) {
+		return was, nil
 	}
-	return l.store(s.with(quarantine{ID: id}))
+	return was, l.store(s.with(quarantine{ID: id}))
 }

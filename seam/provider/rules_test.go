@@ -52,6 +52,9 @@ func TestAssessmentRules(t *testing.T) {
 		{"two fixes", `set diagnostics.0.fix {"editRef":"fake/x","actRef":"y"}`, provider.Settings{}, checks.Malformed, "a fix is one of"},
 		{"no timing", `set timing {}`, provider.Settings{}, checks.Malformed, "timing"},
 		{"both ends", `set timing {"startedAt":"2026-01-02T03:04:05Z","endedAt":"2026-01-02T03:04:06Z"}`, provider.Settings{}, checks.Failed, ""},
+		{"ended before it started", `set timing {"startedAt":"2026-01-02T03:04:06Z","endedAt":"2026-01-02T04:04:05+01:00"}`, provider.Settings{}, checks.Malformed, "runs backwards"},
+		{"backwards beside a duration", `set timing {"elapsedMs":1,"startedAt":"2026-01-02T03:04:06Z","endedAt":"2026-01-02T03:04:05.9Z"}`, provider.Settings{}, checks.Malformed, "runs backwards"},
+		{"took less than nothing", `set timing {"elapsedMs":-1}`, provider.Settings{}, checks.Malformed, "elapsedMs"},
 		{"cache word", `set cache.status "warm"`, provider.Settings{}, checks.Malformed, "none of"},
 
 		{"id", `set provider.id "other"`, provider.Settings{}, checks.Malformed, `signed "other"`},
@@ -153,6 +156,8 @@ func TestLegacyRules(t *testing.T) {
 		{"columns", `set diagnostics.0.location {"path":"a.txt","range":{"start":{"line":1,"column":2}}}`, all, checks.Failed, ""},
 		{"evidence of its own", `set evidence [{"kind":"python_project_context"}]`, all, checks.Failed, ""},
 		{"open", `set processState "x"`, all, checks.Failed, ""},
+		{"took less than nothing", `set timing {"durationMs":-0.5}`, all, checks.Malformed, "runs backwards"},
+		{"took long", `set timing {"durationMs":1e300}`, all, checks.Failed, ""},
 		{"host-owned", `set evidence [{"kind":"x","data":{"decision":1}}]`, all, checks.Malformed, "member decision"},
 		{"freshness", `set validAsOf.blobs []`, all, checks.Stale, "leaves out"},
 		{"other checks", "set coverage.requested.rules [\"b\"]\nset coverage.covered.rules [\"b\"]", all, checks.Malformed, "other rules"},

@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync"
@@ -18,7 +19,8 @@ import (
 const (
 	graceCancel   = 500 * time.Millisecond // to answer a request that was cancelled
 	graceShutdown = time.Second
-	// graceViolation is for one that breaks the protocol because it is ending.
+	// graceViolation is for one that breaks the protocol, or closes its output, because it
+	// is ending.
 	graceViolation = 100 * time.Millisecond
 	sendTimeout    = 10 * time.Second
 	// maxNotes bounds what a provider may say unasked between two requests.
@@ -40,9 +42,14 @@ type session struct {
 	first    wire.Baseline // of the handshake
 	baseline wire.Baseline // as it was told last
 
+	// counted: the outcome of the last request counts as a failure already, so that what
+	// comes after it does not. Of whoever has the turn.
+	counted bool
+
 	mu    sync.Mutex
 	cur   *request // in flight
 	notes int      // since the last request
+	stray string   // a callback that came after its answer
 }
 
 // open launches and initializes. On a fault nothing is left of it.
@@ -183,14 +190,9 @@ func (s *session) obituary() *fault {
 	s.proc.reap(grace)
 	s.abort()
 	end := s.proc.epitaph()
-	s.mu.Lock()
-	flooded := s.notes > maxNotes
-	s.mu.Unlock()
-	switch {
-	case flooded:
-		return malformed("it said more than %d things unasked; %s", maxNotes, end)
-	case violation != nil:
-		return malformed("%s; %s", violation, end)
+	switch offence := s.offence(); {
+	case offence != "":
+		return malformed("%s; %s", offence, end)
 	case errors.Is(err, rpc.ErrStuck):
 		return faultOf(wire.DegradeTimedOut, wire.TimedOut, wire.FailHealth, "it does not read what it is sent; %s", end)
 	case errors.Is(err, io.EOF) || s.p.life.Err() == nil:
@@ -199,6 +201,35 @@ func (s *session) obituary() *fault {
 	f := faultOf(wire.DegradeUnavailable, wire.Exited, wire.FailHealth, "the host is closing")
 	f.blameless = true
 	return f
+}
+
+// offence is what it did against the protocol so far, "" for nothing.
+func (s *session) offence() string {
+	s.mu.Lock()
+	flooded, stray := s.notes > maxNotes, s.stray
+	s.mu.Unlock()
+	var violation *rpc.ProtocolError
+	switch {
+	case flooded:
+		return fmt.Sprintf("it said more than %d things unasked", maxNotes)
+	case stray != "":
+		return fmt.Sprintf("it called %q after its answer, when nothing was asked of it", stray)
+	case errors.As(s.conn.Err(), &violation):
+		return violation.Error()
+	}
+	return ""
+}
+
+// afterwards is the fault of what it did against the protocol when it had answered
+// already: a second answer, a callback, noise. The answer stands. An error answer to
+// nobody is none: that is how a provider tells of a notification that it cannot read.
+func (s *session) afterwards() *fault {
+	var violation *rpc.ProtocolError
+	offence := s.offence()
+	if offence == "" || s.counted || errors.As(s.conn.Err(), &violation) && violation.Complaint {
+		return nil
+	}
+	return malformed("after its answer: %s", offence)
 }
 
 // alive tells whether the session can take a request.
@@ -222,22 +253,26 @@ func (s *session) abort() {
 
 // shutdown ends it politely: shutdown, exit, the end of its input, some time, and
 // then by force. A provider that knows no shutdown, or is gone before it was
-// told to exit, has done nothing wrong.
-func (s *session) shutdown(ctx context.Context) {
+// told to exit, has done nothing wrong. The fault is what it did since its last answer.
+func (s *session) shutdown(ctx context.Context) (f *fault) {
 	s.entry.moved(s, wire.ShuttingDown)
+	grace := graceExit
 	if s.alive() {
 		polite, cancel := context.WithTimeout(ctx, graceShutdown)
 		_, _ = s.conn.Call(polite, wire.MethodShutdown, canon.ObjectOf(), nil)
+		f = s.afterwards() // what it says when it was told to go is of no matter
 		_ = s.conn.Notify(polite, wire.MethodExit, canon.ObjectOf())
 		cancel()
+	} else {
+		f, grace = s.afterwards(), graceViolation
 	}
 	_ = s.conn.Close()
-	grace := graceExit
 	if ctx.Err() != nil {
 		grace = 0
 	}
 	s.proc.reap(grace)
 	s.entry.moved(s, wire.Exited)
+	return f
 }
 
 // Request implements rpc.Handler: a callback.
@@ -245,11 +280,26 @@ func (s *session) Request(ctx context.Context, r rpc.Request) (canon.Value, *wir
 	s.mu.Lock()
 	q := s.cur
 	s.mu.Unlock()
+	if r.Unasked {
+		s.strayed(r.Method)
+	}
 	if q == nil {
 		s.note()
 		return canon.Value{}, wire.NewError(wire.CodeNotReady, wire.FailPolicy, "no request is open that this could be for", "")
 	}
 	return q.serve(ctx, r)
+}
+
+// strayed ends the session for a callback that came after its answer. One that comes
+// while it was told something, or after it was cancelled, is refused and no more: it was
+// sent by who did not know yet.
+func (s *session) strayed(method string) {
+	s.mu.Lock()
+	if s.stray == "" {
+		s.stray = cut(method, 100)
+	}
+	s.mu.Unlock()
+	s.proc.sandbox.Kill()
 }
 
 // Notify implements rpc.Handler. Everything here is advice.

@@ -327,14 +327,67 @@ func TestEndsAfterItsAnswer(t *testing.T) {
 	}
 }
 
-// RP-01 (5): a second answer never takes the place of the first.
+// RP-01 (5): what a provider sends after its answer, be it a second one, never takes
+// the place of the first, and is a failure of the provider: three in a row are a
+// quarantine, as for any other, though each request got its answer.
 func TestRP01_SecondAnswer(t *testing.T) {
+	for how, says := range map[string]string{"twice": "waits for none", "stray": `it called "workspace/listTree" after its answer`, "noise-after": `"done"`} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			w.add("fake", "work="+how)
+			if how == "noise-after" { // also of one that runs for no longer than its request
+				for range 3 {
+					if res := w.check("fake", provider.Settings{}, nil); res.Status != checks.Failed || len(res.Diagnostics) != 1 {
+						t.Errorf("%s: %s", res.Status, res.Detail)
+					}
+					must(t, w.pool.Close(t.Context()))
+					w.open()
+				}
+			} else {
+				for n := range 3 {
+					if res := w.check("fake", provider.Settings{}, nil); res.Status != checks.Failed || len(res.Diagnostics) != 1 || res.Provider.State != wire.Initialized {
+						t.Errorf("%d: %s: %s, state %s", n, res.Status, res.Detail, res.Provider.State)
+					}
+					sandboxtest.Eventually(t, "its failure", func() bool { return strings.Contains(w.pool.Standing(t.Context(), "fake").Failure, says) })
+				}
+			}
+			if s := w.pool.Standing(t.Context(), "fake"); s.Quarantine == nil || !strings.Contains(s.Quarantine.Reason, says) || s.Quarantine.Failures != 3 {
+				t.Errorf("%+v", s)
+			}
+			if res := w.check("fake", provider.Settings{}, nil); res.Status != checks.Quarantined {
+				t.Errorf("%s: %s", res.Status, res.Detail)
+			}
+		})
+	}
+}
+
+// What providers do that have done nothing wrong: call back when they were told
+// something or given the grant, though no content is to be had then, let a callback cross
+// with the end of their request, say that they could not read a notification.
+func TestNoOffence(t *testing.T) {
 	w := newWorld(t, nil)
-	w.add("fake", "work=twice")
-	for range 3 {
-		res := w.check("fake", provider.Settings{}, nil)
-		if res.Status != checks.Failed && res.Status != checks.Malformed {
-			t.Errorf("%s: %s", res.Status, res.Detail)
+	w.add("eager", "initialized=callback", "told=callback")
+	w.add("deaf", "work=complain")
+	heard := func(n int) {
+		t.Helper()
+		sandboxtest.Eventually(t, "its callback", func() bool { return w.pool.Standing(t.Context(), "eager").Ambient.Files == n })
+	}
+	w.pool.Warm(t.Context(), "eager")
+	heard(1)
+	for n := range 3 {
+		for _, id := range []string{"eager", "deaf"} {
+			if res := w.check(id, provider.Settings{}, nil); res.Status != checks.Failed {
+				t.Errorf("%s: %s: %s", id, res.Status, res.Detail)
+			}
+		}
+		w.pool.BaselineChanged(wire.Baseline{Rev: fmt.Sprintf("git:tree:%d", n)})
+		heard(2*n + 3) // told by the check and by this
+	}
+	must(t, w.pool.Close(t.Context()))
+	for _, id := range []string{"eager", "deaf"} {
+		if s := w.pool.Standing(t.Context(), id); s.Failure != "" || s.Quarantine != nil {
+			t.Errorf("%+v", s)
 		}
 	}
 }

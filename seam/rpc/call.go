@@ -17,6 +17,7 @@ type calls struct {
 	last      int64
 	open      map[int64]*call
 	abandoned map[int64]struct{} // given up; an answer may still come, once
+	quiet     bool               // the last that was sent is a call that was answered
 	late      chan struct{}      // closed and replaced whenever one of them comes
 }
 
@@ -46,7 +47,7 @@ func (t *calls) add() *call {
 	defer t.mu.Unlock()
 	t.last++
 	k := &call{id: t.last, wake: make(chan struct{}, 1)}
-	t.open[k.id] = k
+	t.open[k.id], t.quiet = k, false
 	return k
 }
 
@@ -65,6 +66,7 @@ func (t *calls) answer(id int64, m message) bool {
 	if k := t.open[id]; k != nil {
 		k.answered, k.result, k.err = true, m.result, m.err
 		delete(t.open, id)
+		t.quiet = true
 		return true
 	}
 	if _, late := t.abandoned[id]; late {
@@ -74,6 +76,20 @@ func (t *calls) answer(id int64, m message) bool {
 		return true
 	}
 	return false
+}
+
+// told begins a notification of ours.
+func (t *calls) told() {
+	t.mu.Lock()
+	t.quiet = false
+	t.mu.Unlock()
+}
+
+// over tells that the peer has answered, was told nothing since, and owes no answer.
+func (t *calls) over() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.quiet && len(t.open)+len(t.abandoned) == 0
 }
 
 // settle tells whether k was answered. If not it is given up.

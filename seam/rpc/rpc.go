@@ -63,6 +63,9 @@ var ErrTooLarge = errors.New("message over the limit")
 type ProtocolError struct {
 	Reason  string
 	Excerpt string // the start of the line, at most 200 bytes, as it came
+	// Complaint: what came is an error answer to nobody, by which a peer says that it
+	// could not read what it was sent.
+	Complaint bool
 }
 
 func (e *ProtocolError) Error() string {
@@ -79,6 +82,10 @@ type Request struct {
 	Params canon.Value // an object or an array; no value when absent
 	Raw    int64       // bytes of its line
 	Seq    int64       // its number among the peer's requests, from 1, in their order of arrival
+	// Unasked: the last that it was sent is a call, and that was answered before this
+	// came. It is about the order on the line, which who serves requests beside each
+	// other cannot tell.
+	Unasked bool
 	// Progress sends $/progress with the request's id as token. Once the request is
 	// answered it does nothing. Progress is advisory: the result alone counts.
 	Progress func(ctx context.Context, value canon.Value) error
@@ -247,6 +254,7 @@ func (c *Conn) spawn(f func()) {
 // Notify sends a notification and returns when its line was taken. Any error
 // but ctx's and ErrTooLarge means that the connection is over.
 func (c *Conn) Notify(ctx context.Context, method string, params canon.Value) error {
+	c.calls.told()
 	return c.send(ctx, message{kind: notification, method: method, params: params}, always, func() error {
 		return c.lib.Notify(c.ctx, method, nil)
 	})

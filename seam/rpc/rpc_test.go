@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -184,6 +185,71 @@ func TestCallbackUnderACall(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A request of the peer is unasked when it comes after an answer and nothing was sent
+// since: by the order of the lines, however late its handler is.
+func TestUnasked(t *testing.T) {
+	var hold sync.Mutex // handlers begin when the test lets them
+	hold.Lock()
+	p := dial(t, handler{request: func(_ context.Context, r rpc.Request) (canon.Value, *wire.Error) {
+		hold.Lock()
+		defer hold.Unlock()
+		return canon.BoolOf(r.Unasked), nil
+	}}, rpc.Options{})
+	got := map[string]bool{}
+	send := func(id string) {
+		p.write(`{"jsonrpc":"2.0","id":"` + id + `","method":"m"}` + "\n")
+	}
+	call := func(ctx context.Context) chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := p.c.Call(ctx, "m", canon.Value{}, nil)
+			done <- err
+		}()
+		return done
+	}
+	answers := func(n int) {
+		t.Helper()
+		hold.Unlock()
+		for range n {
+			v := p.line()
+			id, _ := v.Get("id")
+			r, _ := v.Get("result")
+			got[id.Str()] = r.Truth()
+		}
+		hold.Lock()
+	}
+	done := call(t.Context())
+	p.line()
+	send("under the call")
+	p.write(`{"jsonrpc":"2.0","id":1,"result":1}` + "\n")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	send("after it")
+	answers(2)
+	if err := p.c.Notify(t.Context(), "n", canon.Value{}); err != nil {
+		t.Fatal(err)
+	}
+	p.line()
+	send("told something")
+	answers(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done = call(ctx)
+	p.line()
+	cancel()
+	<-done
+	p.line() // $/cancelRequest
+	send("given up")
+	p.write(`{"jsonrpc":"2.0","id":2,"result":1}` + "\n")
+	send("and answered late")
+	answers(2)
+	want := map[string]bool{"under the call": false, "after it": true, "told something": false, "given up": false, "and answered late": false}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	hold.Unlock()
 }
 
 func TestCallGivenUp(t *testing.T) {

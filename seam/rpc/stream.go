@@ -79,6 +79,9 @@ func (s *stream) ReadObject(into any) error {
 		}
 		if bad != nil {
 			if err := s.refuse(line, bad); err != nil {
+				if p := (*ProtocolError)(nil); errors.As(err, &p) {
+					p.Complaint = m.kind == response && m.id.Kind() == canon.Null && m.err != nil
+				}
 				return s.ended(err)
 			}
 			continue
@@ -119,12 +122,13 @@ func (s *stream) take(m message) *violation {
 			return unasked(m)
 		}
 	case m.kind == request:
-		seq, ok := c.inbound.admit(c.ctx, m)
+		unasked := c.calls.over()
+		seq, ok := c.inbound.admit(c.ctx, m, unasked)
 		if !ok {
 			return &violation{wire.CodeInvalidRequest, fmt.Sprintf("id %.100s is that of a request which is still open", m.id.Bytes()), canon.NullOf()}
 		}
 		if c.o.Arrived != nil {
-			c.o.Arrived(Request{ID: m.id, Method: m.method, Params: m.params, Raw: m.raw, Seq: seq})
+			c.o.Arrived(Request{ID: m.id, Method: m.method, Params: m.params, Raw: m.raw, Seq: seq, Unasked: unasked})
 		}
 	case m.method == cancelMethod:
 		id, ok := m.params.Get("id")

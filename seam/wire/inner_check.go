@@ -2,6 +2,8 @@ package wire
 
 import (
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/aspengine/asp/internal/canon"
 )
@@ -167,8 +169,13 @@ type AssessmentTiming struct {
 	ElapsedMs *int64 `json:"elapsedMs,omitempty" wire:"min0"`
 }
 
-// Check demands one of the forms.
+// Check demands one of the forms, and that time runs forward.
 func (t AssessmentTiming) Check() error {
+	start, err1 := time.Parse(time.RFC3339, t.StartedAt)
+	end, err2 := time.Parse(time.RFC3339, t.EndedAt)
+	if err1 == nil && err2 == nil && end.Before(start) {
+		return fmt.Errorf("timing runs backwards: it ended at %s and started at %s", t.EndedAt, t.StartedAt)
+	}
 	if t.ElapsedMs != nil || t.StartedAt != "" && t.EndedAt != "" {
 		return nil
 	}

@@ -30,7 +30,8 @@ type fake struct {
 }
 
 // The words of the arguments beside id=: proto=asp/0.1, incremental, operations=A;B,
-// publish, hide (findings that it calls introduced), start=crash, work=crash.
+// publish, hide (findings that it calls introduced), work=crash, and what is done to the
+// answer of a check: work=twice, work=stray (a callback after it), work=backwards.
 func fakeMain(args []string) int {
 	f := &fake{in: bufio.NewScanner(os.Stdin), how: map[string]string{}}
 	f.in.Buffer(nil, 32<<20)
@@ -49,7 +50,7 @@ func fakeMain(args []string) int {
 		case "initialize":
 			f.base = params["workspace"].(obj)["baseline"]
 			f.initialize(m["id"])
-		case "initialized":
+		case "initialized", "": // the grant, and the answer to what was not waited for
 		case "workspace/baselineChanged":
 			f.base = params["baseline"]
 		case "shutdown":
@@ -239,10 +240,21 @@ func (f *fake) evaluate(id any, p obj) {
 		rules = []any{}
 	}
 	part := obj{"scope": scope, "diagnosticSources": []any{}, "rules": rules, "comparison": comparison}
-	f.send(obj{"id": id, "result": obj{"status": "complete", "diagnostics": found, "timing": timing, "cache": cache,
+	if f.how["work"] == "backwards" {
+		timing = obj{"startedAt": "2026-01-02T03:04:06Z", "endedAt": "2026-01-02T03:04:05Z"}
+	}
+	answer := obj{"id": id, "result": obj{"status": "complete", "diagnostics": found, "timing": timing, "cache": cache,
 		"coverage":  obj{"requested": part, "covered": part, "degraded": []any{}, "unsupported": []any{}, "exhaustive": true, "truncated": false},
 		"validAsOf": obj{"baseline": changeset["baseline"], "changesetDigest": digestOf(changeset), "blobs": f.blobs()},
-		"provider":  obj{"id": f.id, "version": "1.0.0", "configDigest": "sha256:cfg", "capabilityVersion": version}}})
+		"provider":  obj{"id": f.id, "version": "1.0.0", "configDigest": "sha256:cfg", "capabilityVersion": version}}}
+	f.send(answer)
+	switch f.how["work"] {
+	case "twice":
+		answer["result"].(obj)["diagnostics"] = []any{}
+		f.send(answer)
+	case "stray":
+		f.send(obj{"id": "stray", "method": "workspace/listTree", "params": obj{}})
+	}
 }
 
 func (f *fake) blobs() []string {
