@@ -20,6 +20,7 @@ import (
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/lock"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/snapshot"
@@ -48,7 +49,8 @@ type Options struct {
 	Machine *Machine
 	// Shares is an engine of a process that lives on, with Reside called on it. If
 	// this one opens the same git work tree, it looks at it through that engine's
-	// memory. It outlives this one. nil: each engine looks for itself.
+	// memory, and if it opens the same workspace, it waits for it in that engine's
+	// line. It outlives this one. nil: each engine looks and waits for itself.
 	Shares *Engine
 	// UserHome is the user's home directory, hidden from checks.
 	UserHome string
@@ -65,6 +67,7 @@ type Engine struct {
 	git   *gitbase.Repo // nil outside git
 	root  vfs.Dir
 	state *home.State
+	line  *lock.Line // of those in this process who wait for the workspace
 	cfg   policy.Config
 	pol   policy.Policy
 	// isEnrolled: a person trusted the repository to bring a policy.
@@ -125,6 +128,11 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 	}
 	if e.state, err = o.Home.Workspace(id); err != nil {
 		return nil, err
+	}
+	if s := o.Shares; s != nil && s.state.ID == e.state.ID {
+		e.line = s.line
+	} else {
+		e.line = lock.NewLine(e.state.Path(home.QueueFile))
 	}
 	if err := e.openTree(ctx, id.Root, places, plain); err != nil {
 		return nil, err

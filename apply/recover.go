@@ -9,7 +9,6 @@ import (
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
-	"github.com/aspengine/asp/internal/lock"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
@@ -181,7 +180,7 @@ func (e *Engine) Resolve(ctx context.Context, k commit.Keep, paths []string) (re
 
 // locked runs f under the workspace lock.
 func (e *Engine) locked(ctx context.Context, f func() error) error {
-	lk, err := lock.Acquire(ctx, e.ws.LockDir(), e.state.Path(home.QueueFile))
+	lk, err := e.line.Acquire(ctx, e.ws.LockDir())
 	if err != nil {
 		return fmt.Errorf("lock workspace: %w", err)
 	}

@@ -75,7 +75,7 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 	}
 	t := &tx{e: e, r: r, started: e.now(), txid: "tx-" + home.Random(12)}
 	e.o.Step("waiting for the workspace")
-	lk, err := lock.Acquire(ctx, e.ws.LockDir(), e.state.Path(home.QueueFile))
+	lk, err := e.line.Acquire(ctx, e.ws.LockDir())
 	if err != nil {
 		return nil, t.fail(ctx, fmt.Errorf("lock workspace: %w", err), receipt.Failed)
 	}

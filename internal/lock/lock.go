@@ -11,7 +11,8 @@
 //     ticket (a number) and holds a byte lock on it (an open-file-description
 //     lock); it is its turn when nobody holds a lower byte.
 //
-// Losing the queue file costs the order, never the exclusion.
+// Losing the queue file costs the order, never the exclusion. Those of one process
+// may wait for each other in a Line, which saves looks at the queue and decides nothing.
 //
 // Descriptors are close-on-exec, so a child never keeps a lock; Unlock also
 // releases explicitly, because a child that is just being forked shares the
@@ -47,6 +48,7 @@ const (
 type Lock struct {
 	mu    sync.Mutex
 	queue *queue
+	place *place     // in the line of this process; nil without one
 	dirs  []*os.File // the locked directory, and those that Also added
 }
 
@@ -60,16 +62,16 @@ type Lock struct {
 // exclude each other too, and a goroutine that calls Acquire again while
 // holding the lock waits for itself.
 func Acquire(ctx context.Context, lockDir, queueFile string) (*Lock, error) {
-	return acquire(ctx, lockDir, queueFile, true)
+	return acquire(ctx, lockDir, queueFile, nil, true)
 }
 
 // TryAcquire takes the lock if it is free and nobody waits for it, and fails
 // with ErrBusy otherwise.
 func TryAcquire(ctx context.Context, lockDir, queueFile string) (*Lock, error) {
-	return acquire(ctx, lockDir, queueFile, false)
+	return acquire(ctx, lockDir, queueFile, nil, false)
 }
 
-func acquire(ctx context.Context, lockDir, queueFile string, wait bool) (_ *Lock, err error) {
+func acquire(ctx context.Context, lockDir, queueFile string, line *Line, wait bool) (_ *Lock, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("lock %q: %w", lockDir, err)
 	}
@@ -83,8 +85,11 @@ func acquire(ctx context.Context, lockDir, queueFile string, wait bool) (_ *Lock
 			err = errors.Join(err, l.Unlock())
 		}
 	}()
-	if err := q.draw(ctx); err != nil {
+	if l.place, err = line.draw(ctx, q); err != nil {
 		return nil, fmt.Errorf("lock %q: draw a ticket: %w", lockDir, err)
+	}
+	if err := l.place.wait(ctx); err != nil {
+		return nil, fmt.Errorf("wait for the lock on %q: %w", lockDir, err)
 	}
 	var w *waiter
 	for {
@@ -114,6 +119,7 @@ func acquire(ctx context.Context, lockDir, queueFile string, wait bool) (_ *Lock
 
 // attempt takes the directory if the queue says that it is our turn.
 func (l *Lock) attempt(dir string) (bool, error) {
+	l.place.looked()
 	first, err := l.queue.first()
 	if err != nil || !first {
 		return false, err
@@ -162,6 +168,8 @@ func (l *Lock) Unlock() error {
 		errs = append(errs, q.close())
 		l.queue = nil
 	}
+	l.place.leave()
+	l.place = nil
 	return errors.Join(errs...)
 }
 
