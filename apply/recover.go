@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/internal/canon"
@@ -148,10 +149,15 @@ func (e *Engine) Resolve(ctx context.Context, k commit.Keep, paths []string) (re
 		}
 		if len(paths) == 0 {
 			for _, a := range all {
-				paths = append(paths, a.Path)
+				if !a.Damaged { // there is nothing to choose between; the directory goes by hand
+					paths = append(paths, a.Path)
+				}
 			}
 		}
 		for _, p := range paths {
+			if i := slices.IndexFunc(all, func(a commit.AttentionPath) bool { return a.Damaged && a.Path == p }); i >= 0 {
+				return half(all[i : i+1])
+			}
 			save := func(i commit.PreImage, r io.Reader) error {
 				id := "keep-" + home.Random(12)
 				w, err := e.packs.Begin(id)
@@ -215,8 +221,16 @@ func (e *Engine) settle(ctx context.Context) error {
 func half(open []commit.AttentionPath) error {
 	for _, a := range open {
 		if a.Damaged {
-			return fmt.Errorf("%w; %q: %s", ErrAttention, cut(a.Path), a.Why)
+			return &damagedError{a.Path, a.Why}
 		}
 	}
 	return nil
 }
+
+// damagedError is ErrAttention that `asp recover` cannot end.
+type damagedError struct{ path, why string }
+
+func (d *damagedError) Error() string {
+	return fmt.Sprintf("needs attention: %q: %s", cut(d.path), d.why)
+}
+func (d *damagedError) Is(target error) bool { return target == ErrAttention }

@@ -27,7 +27,11 @@ func TestExitStatus(t *testing.T) {
 		{2, []string{"apply", "--plan", good, "--stage", "--index"}}, {2, []string{"apply", "--plan", good, "--ref", "refs/heads/x"}},
 		{2, []string{"recover", "--keep-mine", "--keep-theirs"}}, {2, []string{"status", "extra"}}, {2, []string{"undo"}}, {2, []string{"publish"}},
 		{3, []string{"status", "--repo", filepath.Join(w.base, "nowhere")}}, {1, []string{"undo", "rcpt-none"}}, {1, []string{"publish", "none"}}, {1, []string{"apply", "none"}},
-		{3, []string{"receipts", "show", "rcpt-none"}},
+		{1, []string{"receipts", "show", "rcpt-none"}}, {1, []string{"receipts", "verify", "--replay", "rcpt-none"}}, {1, []string{"fix", "none"}},
+		{1, []string{"recover", "--show", "x"}}, {1, []string{"recover", "--keep-theirs", "x"}}, {1, []string{"recover", "--show", "blob:sha256:" + strings.Repeat("0", 64)}},
+		{1, []string{"server", "status", "none"}}, {1, []string{"server", "reset", "none"}}, {1, []string{"server", "remove", "none"}},
+		{1, []string{"repo", "enable", "none", "--mode", "gated"}}, {1, []string{"repo", "disable", "none"}},
+		{2, []string{"apply", "--plan", good, "--stage", "--ref", ""}},
 	} {
 		m := w.mark()
 		r := w.run(c.args...)
@@ -105,6 +109,10 @@ func TestShapes(t *testing.T) {
 	if show.code != 0 || show.str("outcome") != "applied" || show.str("receipt", "receiptId") != id || show.at("result", "applied") != true {
 		t.Errorf("show: %s", show)
 	}
+	w.run("receipts", "show", id).says(0, "receipt "+id+" (apply-attempt)", "outcome applied", "call-site interactive", "proposal "+r.str("proposalId"), "guarantee "+r.str("assurance", "transactionGuarantee"),
+		"assurance "+r.str("assurance", "mode"), "paths", "checks command/ok: passed", "previous")
+	w.run("receipts", "show", id).says(0, "mv -> d/mv2")
+	w.run("receipts", "show", id).says(0, "del (deleted)")
 	for k := range show.answer {
 		if !strings.Contains(" receipt outcome previous evidence result ", " "+k+" ") {
 			t.Errorf("a stored receipt has no member %q", k)

@@ -57,7 +57,7 @@ func TestFix(t *testing.T) {
 	w := newWorld(t, map[string]string{"a.txt": "a\n"})
 	w.seeded("fx")
 	fingerprint := strings.Repeat("cd", 32)
-	w.run("fix", "cdcdcd").exits(2) // nothing was evaluated yet
+	w.run("fix", "cdcdcd").exits(1) // nothing was evaluated yet
 	for _, c := range []struct{ how, name string }{
 		{"fix-edit", "sha256:" + fingerprint}, {"fix-act", fingerprint[:6]}, {"fix-edit", "fx/rule"},
 	} {
@@ -86,7 +86,7 @@ func TestFix(t *testing.T) {
 	w.write("fx=warn.txt", "text\n", 0o644)
 	w.run("check", "--changed").exits(0)
 	for name, says := range map[string]string{"cdcdcd": "brings no fix", "cdc": "no finding", "ab12": "no finding", "fx/other": "no finding"} {
-		if r := w.run("fix", name).exits(2); !strings.Contains(r.errs, says) {
+		if r := w.run("fix", name).exits(1); !strings.Contains(r.errs, says) {
 			t.Errorf("fix %s: %s", name, r.errs)
 		}
 	}

@@ -57,7 +57,21 @@ func TestGateBesideADamagedJournal(t *testing.T) {
 			t.Errorf("%v changed: %s", how, d)
 		}
 	}
-	must(t, os.RemoveAll(filepath.Dir(journals[0]))) // nobody but a person may
+	// There is nothing to choose between, and no advice to choose; what is said ends it.
+	area := filepath.Dir(journals[0])
+	for _, how := range [][]string{{}, {"--keep-mine"}, {"--keep-theirs"}, {"--keep-theirs", area}} {
+		r := w.run(append([]string{"recover"}, how...)...)
+		if said := string(r.out) + r.errs; r.code != 4 || strings.Contains(said, "--keep-") || !strings.Contains(said, area) || !strings.Contains(said, "remove the directory by hand") {
+			t.Errorf("recover %v: %s", how, r)
+		}
+	}
+	for _, d := range held.diff(w.list(), nil) {
+		t.Errorf("recover changed: %s", d)
+	}
+	must(t, os.RemoveAll(area)) // nobody but a person may
+	w.run("recover").says(0, "nothing to recover")
+	w.run("status").exits(0)
+	w.plan().modify("d", "d\n", "D\n").apply().applied()
 }
 
 // mixed kills the command, over and over from what was kept, until the tree is half

@@ -127,7 +127,7 @@ func TestReceiptsReplay(t *testing.T) {
 	if v := w.run("receipts", "verify", "--replay", id, "--json"); v.code != 1 || v.at("ok") != false {
 		t.Errorf("a policy that was changed: %s", v)
 	}
-	if v := w.run("receipts", "verify", "--replay", "rcpt-none", "--json"); v.code != 3 {
+	if v := w.run("receipts", "verify", "--replay", "rcpt-none", "--json"); v.code != 1 || v.at("error", "data", "failClass") != "input" {
 		t.Errorf("no such receipt: %s", v)
 	}
 }

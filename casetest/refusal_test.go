@@ -232,9 +232,11 @@ func TestNeedsAttention(t *testing.T) {
 	})
 	t.Run("keep mine", func(t *testing.T) {
 		w := stranded(t)
-		if r := w.run("recover", "--json", "--keep-mine"); r.code != 0 {
-			t.Fatal(r)
+		w.run("recover", "--keep-mine", "other").exits(1)
+		if r := w.run("recover", "--keep-mine").says(0, "decided: a: what is on disk stays"); strings.Contains(string(r.out)+r.errs, "nothing to recover") {
+			t.Error(r)
 		}
+		w.run("recover").says(0, "nothing to recover")
 		w.is("a", "stranger\n")
 		w.is("f", "f old\n")
 		w.clean()

@@ -46,28 +46,22 @@ func TestUpgrade(t *testing.T) {
 		w.is("a", "a old\n")
 		w.clean()
 	})
-	t.Run("killed in the swap", func(t *testing.T) {
-		w := fixture(t, "swap")
-		r := w.run("recover", "--json")
-		if r.code != 0 || !strings.Contains(string(r.out), `"rolled-back"`) {
-			t.Fatal(r)
-		}
-		w.is("a", "a old\n")
-		w.is("b", "b old\n")
-		w.clean()
-		w.run("apply", "--plan", w.path("../plan-one.json"), "--json").applied()
-	})
-	t.Run("killed after the decision", func(t *testing.T) {
-		w := fixture(t, "decided")
-		r := w.run("recover", "--json")
-		if r.code != 0 || !strings.Contains(string(r.out), `"completed"`) {
-			t.Fatal(r)
-		}
-		w.is("a", "a new\n")
-		w.is("b", "b old\n")
-		w.clean()
-		w.run("apply", "--plan", w.path("../plan-one.json"), "--json").applied()
-	})
+	for _, c := range []struct{ name, fixture, outcome, a string }{
+		{"killed in the swap", "swap", "rolled-back", "a old\n"},
+		{"killed after the decision", "decided", "completed", "a new\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := fixture(t, c.fixture)
+			r := w.run("recover", "--json")
+			if r.code != 0 || !strings.Contains(string(r.out), `"`+c.outcome+`"`) {
+				t.Fatal(r)
+			}
+			w.is("a", c.a)
+			w.is("b", "b old\n")
+			w.clean()
+			w.run("apply", "--plan", w.path("../plan-one.json"), "--json").applied()
+		})
+	}
 	t.Run("killed after the exchange", func(t *testing.T) {
 		w := fixture(t, "exchanged")
 		w.newInodes()

@@ -196,9 +196,22 @@ func blockingDetail(r checks.Result) string {
 	case 0:
 		return fmt.Sprintf("failed with exit status %d", r.ExitCode)
 	case 1:
-		return r.Findings[0].Message
+		return telling(r.Findings[0].Message)
 	}
-	return fmt.Sprintf("%s (and %d more)", clip(r.Findings[0].Message, maxDetail/2), len(r.Findings)+r.More-1)
+	return fmt.Sprintf("%s (and %d more)", clip(telling(r.Findings[0].Message), maxDetail/2), len(r.Findings)+r.More-1)
+}
+
+// telling is the line of an output that says most: the last one, since tools sum up at
+// the end, which is neither empty nor a heading ("# example.org/pkg") nor a lone word
+// ("FAIL"). The whole output stands in the finding.
+func telling(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	for _, l := range slices.Backward(lines) {
+		if l = strings.TrimSpace(l); !strings.HasPrefix(l, "# ") && strings.ContainsAny(l, " \t") {
+			return l
+		}
+	}
+	return strings.TrimSpace(lines[len(lines)-1])
 }
 
 // clip makes foreign text fit for a message: valid UTF-8, at most n bytes.

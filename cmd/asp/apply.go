@@ -153,6 +153,9 @@ func runApply(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	r.Ref, _ = fs.GetString("ref")
 	r.Message, _ = fs.GetString("message")
 	r.IncludeDirty, _ = fs.GetBool("include-dirty")
+	if r.Ref == "" && fs.Changed("ref") {
+		return usagef("--ref is empty; name one, like refs/heads/topic")
+	}
 	if r.Ref != "" && r.Publish != apply.Stage {
 		return usagef("--ref needs --stage: the commit is made instead of touching the workspace")
 	}

@@ -102,7 +102,14 @@ func (e *env) conformanceAnswer(report *conformance.Report, fs *pflag.FlagSet, a
 	if asJSON {
 		fmt.Fprintf(e.stdout, "%s\n", v.Bytes())
 	} else {
-		fmt.Fprintf(e.stdout, "%d of %d passed, %d failed, %d skipped (%s, seed %d)\n", s.Passed, s.Total, s.Failed, s.Skipped, report.Host, report.Seed)
+		var tried []string
+		if slices.ContainsFunc(report.Requirements, func(r conformance.Result) bool { return r.Profile != "server" }) {
+			tried = append(tried, "host "+report.Host)
+		}
+		if slices.ContainsFunc(report.Requirements, func(r conformance.Result) bool { return r.Profile == "server" }) {
+			tried = append(tried, "provider "+report.Provider)
+		}
+		fmt.Fprintf(e.stdout, "%d of %d passed, %d failed, %d skipped (%s, seed %d)\n", s.Passed, s.Total, s.Failed, s.Skipped, clean(strings.Join(tried, ", ")), report.Seed)
 	}
 	if s.Result != conformance.Pass {
 		return exitStatus(exitRefused)

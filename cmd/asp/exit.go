@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/aspengine/asp/apply"
-	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot/gitbase"
@@ -55,8 +54,26 @@ func (t *trustError) Unwrap() error { return t.err }
 func (p *placeError) Error() string { return p.err.Error() }
 func (p *placeError) Unwrap() error { return p.err }
 
-// finish turns what a command returned into an exit status; with asJSON, the
-// statuses 2, 3 and 4 print the error object of the contract on stdout.
+// absentError is what the command line names and nobody has here: a receipt, a finding,
+// a path that waits for no decision. It is a refusal, as it is where a transaction was
+// named: that it is not there was told for certain.
+type absentError struct{ err error }
+
+func (a *absentError) Error() string { return a.err.Error() }
+func (a *absentError) Unwrap() error { return a.err }
+
+// absent makes an error an absentError if it is one of those.
+func absent(err error, those ...error) error {
+	for _, x := range those {
+		if errors.Is(err, x) {
+			return &absentError{err}
+		}
+	}
+	return err
+}
+
+// finish turns what a command returned into an exit status; with asJSON, it also
+// prints the error object of the contract on stdout, for an absentError too.
 func (e *env) finish(err error, asJSON bool) int {
 	if err == nil {
 		return exitOK
@@ -68,8 +85,12 @@ func (e *env) finish(err error, asJSON bool) int {
 	code := exitError
 	var u usageError
 	var c *apply.UnknownCheckError
-	if errors.As(err, &u) || errors.As(err, &c) {
+	var none *absentError
+	switch {
+	case errors.As(err, &u), errors.As(err, &c):
 		code = exitUsage
+	case errors.As(err, &none):
+		code = exitRefused
 	}
 	if errors.Is(err, apply.ErrAttention) {
 		code = exitAttention
@@ -81,6 +102,8 @@ func (e *env) finish(err error, asJSON bool) int {
 	switch {
 	case errors.As(err, &f) && f.Outcome == receipt.Cancelled:
 		e.ui.errorf("cancelled; nothing is changed (receipt %s)", f.Receipt)
+	case errors.Is(err, context.Canceled):
+		e.ui.errorf("cancelled")
 	case errors.As(err, &f) && f.Receipt != "":
 		e.ui.errorf("%v (receipt %s)", err, f.Receipt)
 	default:
@@ -98,6 +121,7 @@ func wireError(err error) wire.Error {
 		f *apply.Failure
 		g *gitbase.UnsupportedError
 
+		none  *absentError
 		trust *trustError
 		place *placeError
 		plat  *platformError
@@ -120,9 +144,11 @@ func wireError(err error) wire.Error {
 		return *wire.NewError(wire.CodeNotReady, wire.FailPolicy, msg, detail)
 	case errors.As(err, &place):
 		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
-	case errors.Is(err, receipt.ErrNoReceipt), errors.Is(err, commit.ErrNoAttention):
+	case errors.As(err, &none):
 		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.Canceled):
+		return *wire.NewError(wire.CodeCancelled, wire.FailHealth, "cancelled", detail)
+	case errors.Is(err, context.DeadlineExceeded):
 		return *wire.NewError(wire.CodeCancelled, wire.FailHealth, msg, detail)
 	case errors.Is(err, apply.ErrAttention), errors.As(err, &plat):
 		w := wire.NewError(wire.CodeNotReady, wire.FailHealth, msg, detail)

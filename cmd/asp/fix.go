@@ -112,11 +112,11 @@ func lastFinding(ctx context.Context, eng *apply.Engine, name string) (none wire
 		case len(found) > 1 && i > 0:
 			return none, usagef("%.100q means %d findings of the last evaluation; give more of a fingerprint, as asp check shows it", name, len(found))
 		case found[0].Fix == nil:
-			return none, usagef("the finding %.100q brings no fix", name)
+			return none, &absentError{fmt.Errorf("the finding %.100q brings no fix", name)}
 		}
 		return found[0], nil
 	}
-	return none, usagef("the last evaluation has no finding %.100q; asp check shows what there is", name)
+	return none, &absentError{fmt.Errorf("the last evaluation has no finding %.100q; asp check shows what there is", name)}
 }
 
 // lastFindings reads what providers found from the evidence of the newest evaluation.
@@ -132,7 +132,7 @@ func lastFindings(ctx context.Context, eng *apply.Engine) ([]wire.Diagnostic, er
 		}
 	}
 	if newest == "" {
-		return nil, usagef("nothing was evaluated here; run `asp check --changed` first")
+		return nil, &absentError{errors.New("nothing was evaluated here; run `asp check --changed` first")}
 	}
 	st, err := eng.Receipts().Get(newest)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/aspengine/asp/provider/bundled"
 	"github.com/aspengine/asp/provider/bundled/gofix"
@@ -51,8 +52,9 @@ func runProvider(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		}
 	}
 	manifest, _ := fs.GetBool("print-manifest")
+	var missing []string
 	if manifest {
-		tools = tools.Find(e.getenv("PATH"))
+		missing, tools = tools.Missing(e.getenv("PATH")), tools.Find(e.getenv("PATH"))
 	}
 	list := bundled.List(Version, tools)
 	switch fs.NArg() {
@@ -74,7 +76,7 @@ func runProvider(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 			continue
 		}
 		if manifest {
-			return printManifest(e, b)
+			return printManifest(e, b, missing)
 		}
 		p.Log = e.stderr
 		return p.Serve(ctx, e.stdin, e.stdout)
@@ -82,7 +84,7 @@ func runProvider(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	return usagef("no bundled provider %.60q; `asp provider` lists them", fs.Arg(0))
 }
 
-func printManifest(e *env, b bundled.Entry) error {
+func printManifest(e *env, b bundled.Entry, missing []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -96,8 +98,8 @@ func printManifest(e *env, b bundled.Entry) error {
 	if err != nil {
 		return err
 	}
-	if len(b.Tools) == 0 && b.Provider.ID == "gofix" {
-		e.ui.errorf("gopls and go were not found: this provider will answer everything as unsupported")
+	if b.Provider.ID == "gofix" && len(missing) > 0 {
+		e.ui.errorf("%s not found on PATH and not named by a flag: this provider will answer everything as unsupported", strings.Join(missing, " and "))
 	}
 	_, err = e.stdout.Write(m)
 	return err

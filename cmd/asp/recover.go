@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/aspengine/asp/apply"
@@ -70,7 +71,7 @@ func runRecover(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		}
 		r, err := open()
 		if err != nil {
-			return err
+			return absent(err, commit.ErrNoAttention, snapshot.ErrNoBlob)
 		}
 		defer r.Close()
 		_, err = io.Copy(e.stdout, r)
@@ -90,19 +91,26 @@ func runRecover(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 			e.ui.notef("kept what was on disk: asp recover --show %s", d.Blob())
 		}
 		if err != nil {
-			return err
+			for _, p := range paths {
+				e.ui.notef("decided before that: %s", p)
+			}
+			return absent(err, commit.ErrNoAttention)
 		}
-		for _, p := range paths {
-			e.ui.notef("decided: %s", p)
+		if asJSON { // its object has no member for them
+			for _, p := range paths {
+				e.ui.notef("decided: %s", p)
+			}
 		}
 		if rec, err = eng.Recover(ctx); err != nil {
 			return err
 		}
+		return e.printRecovery(rec, paths, k, asJSON)
 	}
-	return e.printRecovery(rec, asJSON)
+	return e.printRecovery(rec, nil, 0, asJSON)
 }
 
-func (e *env) printRecovery(r apply.Recovery, asJSON bool) error {
+// printRecovery says what was recovered, what was decided now, and what is left.
+func (e *env) printRecovery(r apply.Recovery, decided []string, k commit.Keep, asJSON bool) error {
 	out := []recoveredJSON{}
 	for _, x := range r.Recovered {
 		if x.Outcome == commit.NeedsAttention {
@@ -138,8 +146,17 @@ func (e *env) printRecovery(r apply.Recovery, asJSON bool) error {
 		fmt.Fprintf(e.stdout, "%s\n", b)
 		return end
 	}
+	how := "what is on disk stays"
+	if k == commit.KeepTheirs {
+		how = "it is as it was before the transaction"
+	}
+	for _, p := range decided {
+		fmt.Fprintf(e.stdout, "decided: %s: %s\n", clean(p), how)
+	}
 	if len(out) == 0 {
-		fmt.Fprintln(e.stdout, "nothing to recover")
+		if len(decided) == 0 {
+			fmt.Fprintln(e.stdout, "nothing to recover")
+		}
 		return nil
 	}
 	for _, x := range out {
@@ -154,129 +171,8 @@ func (e *env) printRecovery(r apply.Recovery, asJSON bool) error {
 	for _, p := range r.Attention {
 		fmt.Fprintf(e.stdout, "  %s: %s (now: %s)\n", clean(p.Path), clean(p.Why), clean(p.Now))
 	}
-	if len(r.Attention) > 0 {
+	if slices.ContainsFunc(r.Attention, func(p commit.AttentionPath) bool { return !p.Damaged }) {
 		e.ui.notef("see what was there with `asp recover --show PATH`; decide with --keep-mine or --keep-theirs")
 	}
 	return end
-}
-
-func receiptsCommand() *command {
-	return &command{
-		name: "receipts", short: "list, show and verify receipts", hasJSON: true,
-		args: "[--repo D] (list | show ID | verify [--replay ID])",
-		long: `
-Every attempt leaves a receipt, refusals and rollbacks too. Each names the digest of
-its predecessor, and the head of the chain is kept apart, so that a change or a
-removal is found. --replay derives one receipt again without running anything: the
-after-state from kept content, the digests of changeset and policy, and the decision
-from what it rested on; and says what no longer can be derived.
-
-examples:
-  asp receipts list
-  asp receipts show rcpt-20261129T120000000000Z-0123456789abcdef
-  asp receipts verify
-  asp receipts verify --replay rcpt-20261129T120000000000Z-0123456789abcdef`,
-		flags: func(fs *pflag.FlagSet) {
-			fs.String("replay", "", "with verify: derive the claims of receipt `ID` again from what is kept")
-		},
-		run: runReceipts,
-	}
-}
-
-func runReceipts(ctx context.Context, e *env, fs *pflag.FlagSet) error {
-	asJSON, _ := fs.GetBool("json")
-	verb := fs.Arg(0)
-	switch {
-	case verb == "show" && fs.NArg() == 2, (verb == "list" || verb == "verify") && fs.NArg() == 1:
-	default:
-		return usagef("say list, show ID or verify; see `asp receipts --help`")
-	}
-	eng, done, err := e.open(ctx, fs, nil)
-	if err != nil {
-		return err
-	}
-	defer done()
-	switch verb {
-	case "show":
-		st, err := eng.Receipts().Get(fs.Arg(1))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(e.stdout, "%s\n", st.Value().Bytes())
-		return nil
-	case "verify":
-		if id, _ := fs.GetString("replay"); id != "" {
-			return e.replayReceipt(ctx, eng, id, asJSON)
-		}
-		return e.verifyReceipts(ctx, eng, asJSON)
-	}
-	list, err := eng.Receipts().List(ctx)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		b, err := canon.Marshal(list)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(e.stdout, "%s\n", b)
-		return nil
-	}
-	for _, s := range list {
-		fmt.Fprintf(e.stdout, "%s  %s  %-11s %s\n", s.ReceiptID, s.IssuedAt, s.Outcome, clean(s.ProposalID))
-	}
-	return nil
-}
-
-func (e *env) replayReceipt(ctx context.Context, eng *apply.Engine, id string, asJSON bool) error {
-	r, err := eng.Replay(ctx, id)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		b, err := canon.Marshal(r)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(e.stdout, "%s\n", b)
-	} else {
-		for _, x := range []struct {
-			word string
-			list []string
-		}{{"same", r.Confirmed}, {"differs", r.Differs}, {"gone", r.Gone}} {
-			for _, s := range x.list {
-				fmt.Fprintf(e.stdout, "%-8s %s\n", x.word, clean(s))
-			}
-		}
-	}
-	if !r.OK {
-		return exitStatus(exitRefused)
-	}
-	return nil
-}
-
-func (e *env) verifyReceipts(ctx context.Context, eng *apply.Engine, asJSON bool) error {
-	rep, err := eng.Receipts().Verify(ctx)
-	if err != nil {
-		return err
-	}
-	if rep.Problems == nil {
-		rep.Problems = []string{}
-	}
-	if asJSON {
-		b, err := canon.Marshal(rep)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(e.stdout, "%s\n", b)
-	} else {
-		for _, p := range rep.Problems {
-			fmt.Fprintf(e.stdout, "problem: %s\n", clean(p))
-		}
-		fmt.Fprintf(e.stdout, "%d receipts checked\n", rep.Checked)
-	}
-	if !rep.OK {
-		return exitStatus(exitRefused)
-	}
-	return nil
 }

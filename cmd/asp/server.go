@@ -209,6 +209,8 @@ func (s *servers) status(ctx context.Context, id string, roots []string) error {
 }
 
 func (s *servers) reset(ctx context.Context, id string, roots []string) error {
+	// One that was removed may still be in quarantine somewhere.
+	_, unknown := s.r.Get(ctx, id)
 	done := []string{}
 	for _, root := range roots {
 		had := false
@@ -222,6 +224,9 @@ func (s *servers) reset(ctx context.Context, id string, roots []string) error {
 		if had {
 			done = append(done, root)
 		}
+	}
+	if len(done) == 0 && errors.Is(unknown, manifest.ErrUnknown) {
+		return s.e.refused(s.asJSON, "reset", id, unknown.Error())
 	}
 	if s.asJSON {
 		return s.e.printJSON(map[string]any{"action": "reset", "server": map[string]any{"id": id, "released": done}})

@@ -28,6 +28,26 @@ type Tools struct{ Gopls, Go, ModCache string }
 // Find completes what is not named by looking along a PATH. What is not there, or
 // is there without its other half, stays empty.
 func (t Tools) Find(path string) Tools {
+	if t = t.complete(path); t.Gopls == "" || t.Go == "" {
+		return Tools{ModCache: t.ModCache}
+	}
+	return t
+}
+
+// Missing names the programs that Find does not find.
+func (t Tools) Missing(path string) []string {
+	var out []string
+	t = t.complete(path)
+	if t.Gopls == "" {
+		out = append(out, "gopls")
+	}
+	if t.Go == "" {
+		out = append(out, "go")
+	}
+	return out
+}
+
+func (t Tools) complete(path string) Tools {
 	look := func(name string) string {
 		for _, dir := range filepath.SplitList(path) {
 			if !filepath.IsAbs(dir) {
@@ -46,9 +66,6 @@ func (t Tools) Find(path string) Tools {
 	}
 	if t.Go == "" {
 		t.Go = look("go")
-	}
-	if t.Gopls == "" || t.Go == "" {
-		return Tools{ModCache: t.ModCache}
 	}
 	return t
 }

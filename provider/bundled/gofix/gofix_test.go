@@ -134,6 +134,11 @@ func TestFind(t *testing.T) {
 	if x := (gofix.Tools{}).Find("relative:/nowhere"); len(x.Paths()) != 0 {
 		t.Errorf("%+v", x)
 	}
+	for want, x := range map[string]gofix.Tools{"[gopls go]": {}, "[go]": {Gopls: "/x/gopls"}, "[gopls]": {Go: "/x/go"}, "[]": {Gopls: "/x/gopls", Go: "/x/go"}} {
+		if got := fmt.Sprint(x.Missing("relative:/nowhere")); got != want {
+			t.Errorf("%+v: %s is missing, want %s", x, got, want)
+		}
+	}
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("go is not on PATH")
 	}
