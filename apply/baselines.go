@@ -48,6 +48,7 @@ func (e *Engine) issue(b snapshot.Baseline, at time.Time) wire.Baseline {
 	if len(lines) >= maxIssued {
 		lines = lines[len(lines)-maxIssued/2:]
 	}
+	_ = home.CleanTemp(e.state.Dir()) // of whoever died here, whatever it was writing
 	_ = home.WriteFile(e.state.Dir(), issuedFile, []byte(strings.Join(append(lines, l), "\n")+"\n"))
 	return w
 }

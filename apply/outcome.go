@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/aspengine/asp/apply/commit"
@@ -415,7 +416,8 @@ const lookAtOnce = 1 << 20
 func (t *tx) collect() {
 	e := t.e
 	// Looking at every pack costs more than a small change does. A few packs over
-	// the bound, and none of them large, go with the next look.
+	// the bound, and none of them large, go with the next look. A half-made one is of
+	// a writer that died: ours is whole or gone, and others wait for the lock.
 	dir, err := e.state.Sub(home.Packs)
 	if err != nil {
 		return
@@ -428,7 +430,8 @@ func (t *tx) collect() {
 	if st, err := dir.Lstat(t.txid + ".pack"); err == nil || errors.Is(err, fs.ErrNotExist) {
 		last = st
 	}
-	if len(es)%8 != 0 && last.Size < lookAtOnce {
+	half := slices.ContainsFunc(es, func(x vfs.DirEntry) bool { return strings.HasSuffix(x.Name, ".part") })
+	if len(es)%8 != 0 && last.Size < lookAtOnce && !half {
 		return
 	}
 	var pins map[string]bool // read only if something has to go

@@ -51,6 +51,7 @@ func (e *Engine) keepBundle(id string, bundle []byte) error {
 	if err != nil {
 		return err
 	}
+	_ = home.CleanTemp(dir)
 	if err := home.WriteFile(dir, stagedName(id), bundle); err != nil {
 		return fmt.Errorf("keep proposal: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/receipt"
@@ -117,10 +118,25 @@ func (e *Engine) Recover(ctx context.Context) (Recovery, error) {
 		if r.Recovered, err = e.recoverLocked(ctx); err != nil {
 			return err
 		}
+		e.tidy()
 		r.Attention, err = commit.Attention(ctx, e.env(e.extraDirs()))
 		return err
 	})
 	return r, err
+}
+
+// tidy removes the half-made files that dead writers left in the state. The next
+// writer of each directory does the same by itself; what stays harms nobody. The
+// caller holds the workspace lock.
+func (e *Engine) tidy() {
+	policy.Tidy(e.o.Home)
+	_ = home.CleanTemp(e.state.Dir())
+	for _, n := range []string{home.Receipts, home.Results, home.Proposals, home.Staged} {
+		if d, err := e.state.Sub(n); err == nil {
+			_ = home.CleanTemp(d)
+		}
+	}
+	_ = e.packs.Tidy()
 }
 
 // PreImage opens the kept pre-image of a path that needs attention.

@@ -99,6 +99,7 @@ func (t *tx) stageSnapshot(ctx context.Context) (bool, error) {
 		}
 	}
 	defer t.abandonRef() // nothing to do once the receipt is stored
+	_ = home.CleanTemp(dir)
 	b := t.e.receipts.Batch()
 	if err := b.WriteFile(dir, stagedName(t.plan.ID), kept.Bytes()); err != nil {
 		return false, undo(err)

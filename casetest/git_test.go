@@ -2,7 +2,6 @@ package casetest
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -310,19 +309,50 @@ func TestCR03(t *testing.T) {
 	trees, refs := w.gitRun("worktree", "list", "--porcelain"), w.gitRun("for-each-ref")
 	w.run("status", "--json")
 	names := w.list()
-	full := 0
-	for i := 0; i < 20; i++ {
+	// next is a run that changes the file once more, killed before its n-th change of
+	// the disk; 0 is never.
+	next := func(n int) *trace {
+		t.Helper()
 		old := w.read("conf.yml")
-		p := w.plan().modify("conf.yml", old, old+"x\n")
-		// Spread over the run, the making of the scratch tree included.
-		n := 1 + i*(max(full, 60))/20
-		if run := w.killedAt(n, "apply", "--plan", p.file(), "--json", "--check", "ok"); !run.killed {
+		run := w.killedAt(n, "apply", "--plan", w.plan().modify("conf.yml", old, old+"x\n").file(), "--json", "--check", "ok")
+		if !run.killed {
 			run.applied()
 		}
-		full = max(full, 60)
 		if now := w.read("conf.yml"); now != old && now != old+"x\n" {
 			t.Fatalf("conf.yml: %q", now)
 		}
+		return run
+	}
+	// The sweep ends where a run comes through, the making of the scratch tree and the
+	// receipt included. What a killed run left is ended before the next, which would
+	// count that too: by a recovery, or by a run like it, which leaves nothing half-made
+	// in any directory that it writes to.
+	next(0) // makes what is made once
+	full := len(next(0).lines)
+	step := stride(full, 14)
+	end := 0
+	for n := 1; ; n += step {
+		run := next(n)
+		if !run.killed {
+			end = n
+			break
+		}
+		// A plan is made for what a recovery leaves.
+		_, err := os.Stat(w.path(".git/asp"))
+		if half := err == nil; half || n/step%2 == 1 {
+			w.run("recover", "--json")
+			if !half {
+				continue
+			}
+		}
+		next(0)
+		w.stateClean()
+		if t.Failed() {
+			t.Fatalf("killed before %d, %q", n, run.lines[n-1])
+		}
+	}
+	if end < full-full/5 {
+		t.Errorf("the sweep ended at %d, and a whole run makes %d changes", end, full)
 	}
 	old := w.read("conf.yml")
 	w.plan().modify("conf.yml", old, "last\n").apply("--check", "ok").applied()
@@ -347,8 +377,7 @@ func TestCR03(t *testing.T) {
 // stateClean fails if the state directory holds half-made files.
 func (w *world) stateClean() {
 	w.t.Helper()
-	out, err := exec.Command("find", w.asp, "-name", ".tmp-*", "-o", "-name", "*.part", "-o", "-name", "*.new").Output()
-	if err != nil || len(out) > 0 {
-		w.t.Errorf("left in the state directory: %s%v", out, err)
+	if left := w.halfMade(); left != "" {
+		w.t.Errorf("left in the state directory: %s", left)
 	}
 }

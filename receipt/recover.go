@@ -25,6 +25,7 @@ import (
 func (s *Store) Recover(ctx context.Context) error {
 	err := s.each(func(x *Store) error {
 		return x.locked(ctx, func() error {
+			x.tidy()
 			if err := x.restoreTorn(); err != nil {
 				return err
 			}
@@ -36,6 +37,16 @@ func (s *Store) Recover(ctx context.Context) error {
 		return fmt.Errorf("recover receipts: %w", err)
 	}
 	return nil
+}
+
+// tidy removes the half-made files of dead writers. They are nothing that a reader
+// sees, so that one which cannot be removed now is no reason to stop.
+func (s *Store) tidy() {
+	_ = home.CleanTemp(s.dir)
+	_ = home.CleanTemp(s.receipts)
+	if s.results != nil {
+		_ = home.CleanTemp(s.results)
+	}
 }
 
 // restoreTorn puts the receipts of the heads back where their names hold no
@@ -197,6 +208,8 @@ func (s *Store) finish(h *head) (*head, error) {
 	if err != nil || st.Previous != h.digest() {
 		return h, s.dir.Unlink(s.lane.nextFile())
 	}
+	// Its writer died, and may have been over any of its files.
+	s.tidy()
 	if err := s.restore(st); err != nil {
 		return nil, err
 	}
@@ -240,7 +253,7 @@ func (s *Store) adopt(h *head) (*head, error) {
 		} else if _, err := canon.Parse(b, limits); err != nil {
 			// Set aside, not removed: should it be damage to an older
 			// receipt, Verify still finds the gap, and this is the rest.
-			if err := s.receipts.Rename(n, s.receipts, home.TempPrefix+"torn-"+n, vfs.Replace); err != nil {
+			if err := s.receipts.Rename(n, s.receipts, home.TornPrefix+n, vfs.Replace); err != nil {
 				return nil, err
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"io"
 	"io/fs"
-	"time"
 	"unsafe"
 
 	"github.com/aspengine/asp/internal/crc32c"
@@ -349,6 +348,18 @@ func MergeCaches(old *StatCache, memo string, parts []*CacheBuilder) (next *Stat
 // process is writing at the same time, its cache stands and ours is dropped.
 func (c *StatCache) Store(dir vfs.Dir) error { return c.storeAs(dir, cacheName) }
 
+// dropDead removes a half-written cache if its writer is dead: a living one has it
+// locked.
+func dropDead(dir vfs.Dir, tmp string) bool {
+	f, err := dir.Open(tmp)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	dead, err := vfs.Claim(f)
+	return err == nil && dead && dir.Unlink(tmp) == nil
+}
+
 func (c *StatCache) storeAs(dir vfs.Dir, name string) error {
 	if dir == nil || len(c.raw) == 0 {
 		return nil
@@ -356,17 +367,20 @@ func (c *StatCache) storeAs(dir vfs.Dir, name string) error {
 	tmp := name + ".new"
 	f, err := dir.Create(tmp, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		if st, serr := dir.Lstat(tmp); serr != nil || time.Since(time.Unix(0, st.Mtime)) < time.Minute {
+		if !dropDead(dir, tmp) {
 			return nil
 		}
-		// A writer died over it.
-		if err = dir.Unlink(tmp); err == nil {
-			f, err = dir.Create(tmp, 0o600)
+		f, err = dir.Create(tmp, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			return nil
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("write stat cache: %w", err)
 	}
+	// Who is taken for dead before this lock leaves a cache with a wrong checksum
+	// at worst, which counts as none.
+	_, _ = vfs.Claim(f)
 	_, err = f.Write(c.raw)
 	if cerr := f.Close(); err == nil {
 		err = cerr

@@ -468,6 +468,27 @@ func (s *Store) Packs() ([]PackInfo, error) {
 	return out, nil
 }
 
+// Tidy removes the half-written packs of dead writers. The caller holds the workspace
+// lock: no PackWriter may be open.
+func (s *Store) Tidy() error {
+	list, err := s.dir.List()
+	if err != nil {
+		return fmt.Errorf("list packs: %w", err)
+	}
+	return errors.Join(s.dropParts(list)...)
+}
+
+func (s *Store) dropParts(list []vfs.DirEntry) (errs []error) {
+	for _, e := range list {
+		if id, ok := strings.CutSuffix(e.Name, partExt); ok && checkTxID(id) == nil {
+			if err := s.dir.Unlink(e.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errs
+}
+
 // Collected is what a GC did.
 type Collected struct {
 	Removed []string // transactions whose pack is gone, oldest first
@@ -485,12 +506,9 @@ func (s *Store) GC(pinned func(txid string) bool) (Collected, error) {
 	if err != nil {
 		return c, fmt.Errorf("list packs: %w", err)
 	}
-	var errs []error
+	errs := s.dropParts(list)
 	var packs []PackInfo
 	for _, e := range list {
-		if id, ok := strings.CutSuffix(e.Name, partExt); ok && checkTxID(id) == nil {
-			errs = append(errs, s.dir.Unlink(e.Name))
-		}
 		id, ok := strings.CutSuffix(e.Name, packExt)
 		if !ok || checkTxID(id) != nil {
 			continue

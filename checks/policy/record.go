@@ -76,10 +76,21 @@ func Keep(h *home.Home, p Policy) error {
 	if st, err := d.Lstat(name); err == nil && st.Kind == vfs.KindFile && st.Size == int64(len(b)) {
 		return nil
 	}
+	_ = home.CleanTemp(d)
 	if err := home.WriteFile(d, name, b); err != nil {
 		return fmt.Errorf("keep policy %.100q: %w", p.Digest, err)
 	}
 	return nil
+}
+
+// Tidy removes what dead writers left where policies are kept.
+func Tidy(h *home.Home) {
+	d, err := h.Dir().OpenDir(keptDir)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	_ = home.CleanTemp(d)
 }
 
 // ErrNotKept answers for a policy that no file holds.

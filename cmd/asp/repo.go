@@ -217,6 +217,7 @@ func (p *repos) change(ctx context.Context, action string, f func(policy.Enrolme
 		if err != nil {
 			return err
 		}
+		_ = home.CleanTemp(p.h.Dir())
 		var batch home.Batch
 		if err := batch.WriteFile(p.h.Dir(), home.ReposFile, b); err != nil {
 			batch.Drop()

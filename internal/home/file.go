@@ -12,10 +12,14 @@ import (
 	"github.com/aspengine/asp/internal/vfs"
 )
 
-// TempPrefix starts the names of files that are being written. A process that
-// dies may leave one; readers of directories skip them, and CleanTemp removes
-// them.
+// TempPrefix starts the names of files that are being written. Their writer holds
+// a lock on the open file (vfs.Claim), which dies with it, so that CleanTemp can
+// tell what a dead one left. Readers of directories skip them all.
 const TempPrefix = ".tmp-"
+
+// TornPrefix starts the names under which torn files are set aside, for a person;
+// CleanTemp leaves them.
+const TornPrefix = TempPrefix + "torn-"
 
 // ErrTooLarge is the cause when a file exceeds the limit of its reader.
 var ErrTooLarge = errors.New("larger than the limit")
@@ -51,27 +55,52 @@ func closed(f vfs.File, name string) error {
 
 // put writes a temporary file and renames it; the handle stays open for a
 // later sync.
-func put(dir vfs.Dir, name string, data []byte, mode vfs.RenameMode) (_ vfs.File, err error) {
+func put(dir vfs.Dir, name string, data []byte, mode vfs.RenameMode) (vfs.File, error) {
+	for try := 1; ; try++ {
+		f, taken, err := putOnce(dir, name, data, mode)
+		switch {
+		case err == nil:
+			return f, nil
+		case !taken || try == tries:
+			return nil, fmt.Errorf("write %.200q: %w", name, err)
+		}
+	}
+}
+
+// tries is how often a file is begun anew. A cleaner can take a temporary file
+// only in the moment between its making and its lock.
+const tries = 20
+
+// errTaken: a cleaner had the file before its writer could lock it.
+var errTaken = errors.New("its temporary file was taken for a left-over")
+
+// putOnce is one try; taken tells that a cleaner came between.
+func putOnce(dir vfs.Dir, name string, data []byte, mode vfs.RenameMode) (_ vfs.File, taken bool, err error) {
 	tmp := TempPrefix + Random(8)
 	f, err := dir.Create(tmp, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("write %.200q: %w", name, err)
+		return nil, false, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("write %.200q: %w", name, err), f.Close())
+			err = errors.Join(err, f.Close())
 			if e := dir.Unlink(tmp); e != nil && !errors.Is(e, fs.ErrNotExist) {
 				err = errors.Join(err, e)
 			}
 		}
 	}()
+	// Where there are no such locks nothing is cleaned up either.
+	if mine, err := vfs.Claim(f); err == nil && !mine {
+		return nil, true, errTaken
+	}
 	if _, err := f.Write(data); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := dir.Rename(tmp, dir, name, mode); err != nil {
-		return nil, err
+		_, gone := dir.Lstat(tmp)
+		return nil, errors.Is(gone, fs.ErrNotExist), err
 	}
-	return f, nil
+	return f, false, nil
 }
 
 // ReadFile reads the regular file name, at most limit bytes; ErrTooLarge when
@@ -106,8 +135,10 @@ func ReadFile(dir vfs.Dir, name string, limit int64) ([]byte, error) {
 	}
 }
 
-// CleanTemp removes temporary files that a dead writer left in dir. Only call
-// it while holding the lock that every writer of dir takes.
+// CleanTemp removes the temporary files that dead writers left in dir. It may be
+// called at any time: a file whose writer lives is locked, one that its writer
+// could not lock yet is begun anew by it, and age is no proof of anything. What
+// cannot be opened or locked stays.
 func CleanTemp(dir vfs.Dir) error {
 	names, err := dir.List()
 	if err != nil {
@@ -115,13 +146,27 @@ func CleanTemp(dir vfs.Dir) error {
 	}
 	var errs []error
 	for _, e := range names {
-		if strings.HasPrefix(e.Name, TempPrefix) {
-			if err := dir.Unlink(e.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
+		if strings.HasPrefix(e.Name, TempPrefix) && !strings.HasPrefix(e.Name, TornPrefix) {
+			errs = append(errs, cleanOne(dir, e.Name))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// cleanOne removes one temporary file while it holds its lock.
+func cleanOne(dir vfs.Dir, name string) error {
+	f, err := dir.Open(name)
+	if err != nil {
+		return nil // gone, or no file of ours
+	}
+	defer f.Close()
+	if dead, err := vfs.Claim(f); err != nil || !dead {
+		return nil
+	}
+	if err := dir.Unlink(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("clean up temporary files: %w", err)
+	}
+	return nil
 }
 
 // Random returns n random bytes in hexadecimal, from the system's source.

@@ -1,0 +1,79 @@
+package casetest
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestHalfMadeStateGoes: whatever was killed while it wrote a file of the state
+// directory, a recovery removes the half-made one, in whichever directory it is, and
+// so does the next writer of that directory.
+func TestHalfMadeStateGoes(t *testing.T) {
+	w := newWorld(t, map[string]string{"a": "0\n"})
+	n := 0
+	stage := func() []string {
+		n++
+		return []string{"apply", "--stage", "--json", "--plan", w.plan().modify("a", w.read("a"), fmt.Sprintf("%d\n", n)).file()}
+	}
+	check := func() []string {
+		n++ // another baseline
+		w.write("a", fmt.Sprintf("%d\n", n), 0o644)
+		w.config(fmt.Sprintf(`{"checks":{"n%d":{"argv":["true"]}}}`, n)) // another policy
+		return []string{"check", "--changed", "--call-site", "interactive", "--json"}
+	}
+	plan := func() []string {
+		n++
+		w.write("../p.diff", fmt.Sprintf("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-%s+%d\n", w.read("a"), n), 0o644)
+		return []string{"plan", "--patch", w.path("../p.diff"), "--json"}
+	}
+	tried := map[string]bool{}
+	for _, args := range []func() []string{stage, check, plan} {
+		args := args
+		for _, l := range w.killedAt(0, args()...).lines {
+			// A file gets its name by the rename of one that was made before.
+			from, ok := strings.CutPrefix(l, "renameat2 "+w.asp)
+			if !ok {
+				continue
+			}
+			from, _, _ = strings.Cut(from, " ->")
+			dir := filepath.Base(filepath.Dir(from)) // of all that are written alike one
+			if len(dir) == 64 {
+				dir = "workspace"
+			}
+			if tried[dir] && !longCrash() {
+				continue
+			}
+			call := "renameat2 " + w.asp + filepath.Dir(from) + "/"
+			tried[dir] = true
+			for who, next := range map[string]func() []string{"recovery": func() []string { return []string{"recover", "--json"} }, "the next writer": args} {
+				if run := w.killedBefore(call, args()...); !run.killed {
+					t.Fatalf("%q never came", call)
+				}
+				if w.halfMade() == "" {
+					t.Fatalf("killed before %q, and nothing is left: this tries nothing", call)
+				}
+				w.run(next()...)
+				w.stateClean()
+				if t.Failed() {
+					t.Fatalf("killed before %q, then came %s", call, who)
+				}
+			}
+		}
+	}
+	for _, dir := range []string{"workspace", "results", "staged", "proposals", "packs", "policies"} {
+		if !tried[dir] {
+			t.Errorf("no writer of %s was killed", dir)
+		}
+	}
+}
+
+// halfMade lists the files of the state directory that were never finished.
+func (w *world) halfMade() string {
+	w.t.Helper()
+	out, err := exec.Command("find", w.asp, "-name", ".tmp-*", "-o", "-name", "*.part", "-o", "-name", "*.new").Output()
+	must(w.t, err)
+	return string(out)
+}
