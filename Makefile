@@ -8,7 +8,7 @@
 # make mutants  take every protection out in turn and see that a test notices
 # make bench    measure beside other tools in the same run, rows in bin/bench.json too; BENCH=full for the sizes of docs/performance.md
 # make peers    put the tools that bench compares with into bin/peers (npm, Go; half a gigabyte); bench names the absent ones
-# make chart    draw docs/bench.svg from docs/bench.json
+# make chart    draw docs/bench.svg from docs/bench.json, and put its rows into docs/performance.md
 
 SHELL := /bin/bash
 GO ?= go
@@ -81,7 +81,7 @@ $(PEERS)/gopls:
 	GOBIN=$(CURDIR)/$(PEERS) $(GO) install golang.org/x/tools/gopls@v0.22.0
 
 chart:
-	$(GO) run ./bench -json docs/bench.json -chart docs/bench.svg
+	$(GO) run ./bench -json docs/bench.json -chart docs/bench.svg -page docs/performance.md
 
 clean:
 	rm -rf bin

@@ -175,6 +175,48 @@ func TestChart(t *testing.T) {
 	}
 }
 
+// TestPage holds the rows in the page against the rows that are.
+func TestPage(t *testing.T) {
+	want, err := os.ReadFile("../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := readReport("../docs/bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := page(string(want), r); err != nil || got != string(want) {
+		t.Errorf("docs/performance.md has other rows than docs/bench.json (make chart puts them in): %v", err)
+	}
+	r = &report{Form: "short", Rows: []row{{Group: "start", What: "… later", Where: "tmpfs", Unit: "ms", Ours: 2, Goal: "≤ 1 × peer, ≤ 1 × floor", Verdict: "missed: 2.00 × peer; missed: 3.00 × floor"}}}
+	got, err := page("a\n"+rowsMark+"old\n"+endMark+"b\n"+missedMark+endMark+"c\n", r)
+	if err != nil || !strings.Contains(got, "| … later | tmpfs | 2.00 ms |") || strings.Contains(got, "old") || !strings.Contains(got, "nothing was measured of apply, ") ||
+		!strings.Contains(got, endMark+"b\n"+missedMark+"- `start`\n  - later (tmpfs): 2.00 × peer; 3.00 × floor, goal ≤ 1 × peer, ≤ 1 × floor\n"+endMark+"c\n") {
+		t.Errorf("%v\n%s", err, got)
+	}
+	if _, err := page(rowsMark+endMark, r); err == nil {
+		t.Error("a page without a place for what was missed")
+	}
+}
+
+// TestProgram: a binary that is named from here is found from everywhere.
+func TestProgram(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	if err := os.WriteFile("asp", nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("asp", "link"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := program("./link"); err != nil || got != filepath.Join(dir, "asp") {
+		t.Errorf("%q %v", got, err)
+	}
+}
+
 // TestChartEscapes: what stands in a report is text in the picture.
 func TestChartEscapes(t *testing.T) {
 	got, err := chart(&report{Host: "<h&>", Rows: []row{{Group: "start", What: `<b>"&`, Unit: "ms", Ours: 1, Peer: 1000, PeerIs: "</svg>"}}})

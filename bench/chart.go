@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"math"
@@ -23,15 +22,11 @@ const (
 
 // drawChart writes the chart of a file that -json wrote.
 func drawChart(svgFile, jsonFile string) error {
-	b, err := os.ReadFile(jsonFile)
+	r, err := readReport(jsonFile)
 	if err != nil {
 		return err
 	}
-	var r report
-	if err := json.Unmarshal(b, &r); err != nil {
-		return fmt.Errorf("read %s: %w", jsonFile, err)
-	}
-	svg, err := chart(&r)
+	svg, err := chart(r)
 	if err != nil {
 		return fmt.Errorf("draw %s: %w", jsonFile, err)
 	}

@@ -4,7 +4,7 @@
 //	go run ./bench -short          some minutes, small repositories
 //	go run ./bench -full           the sizes of docs/performance.md
 //	go run ./bench -full -json F   the rows as JSON too
-//	go run ./bench -json F -chart S   draw F
+//	go run ./bench -json F -chart S -page P   draw F, put its rows into P
 //
 // It builds the binary it measures, makes its repositories itself, and needs Go
 // and git. Contenders take turns, so that a busy machine slows all of them; what
@@ -26,6 +26,9 @@ import (
 
 	"github.com/aspengine/asp/sandbox"
 )
+
+// allGroups are the groups of rows, in the order in which they are measured.
+var allGroups = []string{"apply", "stamp", "growth", "scratch", "sandbox", "bytes", "start", "host", "peers", "memory", "resident"}
 
 // config is what a run was asked for and found.
 type config struct {
@@ -53,7 +56,8 @@ func main() {
 	full := flag.Bool("full", false, "the sizes that the goals are stated for")
 	jsonFile := flag.String("json", "", "also write the rows to `FILE`")
 	svg := flag.String("chart", "", "draw the file of -json into the SVG `FILE`, and measure nothing")
-	only := flag.String("run", "", "only rows whose group matches `REGEXP`: apply, stamp, growth, scratch, sandbox, bytes, start, host, peers, memory, resident")
+	doc := flag.String("page", "", "with -chart: put the rows into this `FILE`, too, between its marks")
+	only := flag.String("run", "", "only rows whose group matches `REGEXP`: "+strings.Join(allGroups, ", "))
 	peers := flag.String("peers", "bin/peers", "`DIRECTORY` of programs to compare with, made by make peers")
 	asp := flag.String("asp", "", "measure the binary at `PATH` instead of building one, to profile it for example")
 	runs := flag.Int("n", 0, "runs of each contender (0: 7, or 11 with -full)")
@@ -63,7 +67,11 @@ func main() {
 		os.Exit(2)
 	}
 	if *svg != "" {
-		if err := drawChart(*svg, *jsonFile); err != nil {
+		err := drawChart(*svg, *jsonFile)
+		if err == nil && *doc != "" {
+			err = writePage(*doc, *jsonFile)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -101,22 +109,20 @@ func (c *config) run(ctx context.Context, jsonFile string) error {
 	defer os.RemoveAll(c.mem)
 	c.out = newReport(c)
 	c.out.header(os.Stdout)
-	for _, g := range []struct {
-		name string
-		run  func(context.Context) error
-	}{
-		{"apply", c.applyRows}, {"stamp", c.stampRows}, {"growth", c.growthRows}, {"scratch", c.scratchRows}, {"sandbox", c.sandboxRows},
-		{"bytes", c.bytesRows}, {"start", c.startRows}, {"host", c.hostRows}, {"peers", c.peerRows}, {"memory", c.memoryRows}, {"resident", c.residentRows},
-	} {
-		if !c.only.MatchString(g.name) {
+	rows := map[string]func(context.Context) error{
+		"apply": c.applyRows, "stamp": c.stampRows, "growth": c.growthRows, "scratch": c.scratchRows, "sandbox": c.sandboxRows,
+		"bytes": c.bytesRows, "start": c.startRows, "host": c.hostRows, "peers": c.peerRows, "memory": c.memoryRows, "resident": c.residentRows,
+	}
+	for _, name := range allGroups {
+		if !c.only.MatchString(name) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "measuring %s …\n", g.name)
-		if err := g.run(ctx); err != nil {
-			c.out.note("%s: not measured to the end: %v", g.name, err)
+		fmt.Fprintf(os.Stderr, "measuring %s …\n", name)
+		if err := rows[name](ctx); err != nil {
+			c.out.note("%s: not measured to the end: %v", name, err)
 		}
 	}
 	c.out.table(os.Stdout)
@@ -172,11 +178,21 @@ func (c *config) prepare(ctx context.Context) error {
 		return err
 	}
 	if c.asp != "" {
-		c.asp, err = filepath.EvalSymlinks(c.asp)
+		c.asp, err = program(c.asp)
 		return err
 	}
 	c.asp = filepath.Join(c.mem, "asp")
 	return build(c.asp, root, "./cmd/asp")
+}
+
+// program is the file behind a name, absolute: contenders run in directories of their
+// own, and a manifest takes no other name.
+func program(name string) (string, error) {
+	name, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(name)
 }
 
 func moduleRoot(ctx context.Context) (string, error) {
