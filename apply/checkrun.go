@@ -302,33 +302,6 @@ func summary(d *policy.Decision) string {
 	return strings.Join(parts, "; ")
 }
 
-// topIgnored lists the ignored names in the root, which a check sees as its
-// environment (dependencies, caches).
-func (e *Engine) topIgnored(ctx context.Context) ([]string, error) {
-	es, err := e.root.List()
-	if err != nil {
-		return nil, fmt.Errorf("list workspace: %w", err)
-	}
-	var paths []snapshot.Path
-	for _, x := range es {
-		if p, err := snapshot.ParsePath(x.Name); err == nil && x.Name != ".git" {
-			paths = append(paths, p)
-		}
-	}
-	infos, err := e.ws.PathInfo(ctx, paths)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for i, p := range paths {
-		if infos[i].Ignored {
-			out = append(out, p.String())
-		}
-	}
-	slices.Sort(out)
-	return out, nil
-}
-
 // baseContent finds the bytes that a plan was made from, for a merge: what came
 // with the plan, what is kept, what HEAD has.
 func (e *Engine) baseContent(f editplan.File) func(context.Context, snapshot.Digest, snapshot.Path) ([]byte, bool, error) {

@@ -123,8 +123,9 @@ type CheckRecord struct {
 	Method    string   `json:"method"`
 	Runs      int64    `json:"runs"`
 	Evidence  string   `json:"evidence,omitempty"`
-	Env       []string `json:"environment,omitempty"` // ignored files that the check could see
-	Network   []string `json:"network,omitempty"`     // what it asked the proxy for, and what came of it
+	Env       []string `json:"environment,omitempty"`      // ignored names that the check could see
+	EnvCount  int64    `json:"environmentCount,omitempty"` // how many there are, where they are not all named
+	Network   []string `json:"network,omitempty"`          // what it asked the proxy for, and what came of it
 	Detail    string   `json:"detail,omitempty"`
 }
 
@@ -201,9 +202,13 @@ func (t *tx) evidence(out receipt.Outcome) (canon.Value, error) {
 func checkRecords(results []checks.Result) []CheckRecord {
 	var out []CheckRecord
 	for _, r := range results {
+		more := int64(0)
+		if r.Env.Count > len(r.Env.Names) {
+			more = int64(r.Env.Count)
+		}
 		out = append(out, CheckRecord{
 			Name: r.Name, Status: r.Status.String(), ExitCode: int64(r.ExitCode), ElapsedMs: r.Elapsed.Milliseconds(),
-			Isolation: r.Isolation.String(), Method: r.Method.String(), Runs: int64(r.Runs), Evidence: valid(r.Evidence), Env: validAll(r.Env), Network: validAll(r.Network), Detail: valid(r.Detail),
+			Isolation: r.Isolation.String(), Method: r.Method.String(), Runs: int64(r.Runs), Evidence: valid(r.Evidence), Env: validAll(r.Env.Names), EnvCount: more, Network: validAll(r.Network), Detail: valid(r.Detail),
 		})
 	}
 	return out

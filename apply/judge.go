@@ -278,9 +278,7 @@ func (j *judgement) overCandidate(ctx context.Context, list []checks.Check) erro
 	}
 	if e.git != nil {
 		spec.GitDir, spec.CommonDir = e.git.GitDir, e.git.Common
-		if spec.Ignored, err = e.topIgnored(ctx); err != nil {
-			return err
-		}
+		spec.Ignored = j.now().stamp.Ignored
 	}
 	build := func(ctx context.Context) (*worktree.Candidate, error) {
 		e.o.Step("building the scratch tree")

@@ -13,7 +13,7 @@ const nineLines = "1\n2\n3\n4\n5\n6\n7\n8\n9\n"
 func (w *world) mergedNow(receipt string) []obj {
 	w.t.Helper()
 	var stored struct{ Evidence struct{ Merged []obj } }
-	must(w.t, jsonInto(w.run("receipts", "show", receipt).out, &stored))
+	must(w.t, jsonInto(w.run("receipts", "show", receipt, "--json").out, &stored))
 	return stored.Evidence.Merged
 }
 

@@ -1,6 +1,7 @@
 package casetest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -33,26 +34,46 @@ func TestFuzz(t *testing.T) {
 	w.clean()
 }
 
-// TestEnvironmentIsNamed: what a check could see beside the tracked files is its
-// environment, and stands in the receipt.
+// TestEnvironmentIsNamed: what a check could see beside the files of the state, at
+// any depth, is its environment, and stands in the receipt.
 func TestEnvironmentIsNamed(t *testing.T) {
 	need.UserNS(t)
-	w := newWorld(t, map[string]string{"x": "x\n", ".gitignore": "deps/\n*.cache\n"})
+	w := newWorld(t, map[string]string{"x": "x\n", "pkg/a": "a\n", ".gitignore": "deps/\n*.cache\n", "pkg/.gitignore": "gen\n"})
 	w.write("deps/lib/a", "a\n", 0o644)
 	w.write("one.cache", "c\n", 0o644)
-	w.config(`{"checks":{"see":{"argv":["sh","-c","cat deps/lib/a one.cache x"]}}}`)
-	r := w.plan().modify("x", "x\n", "y\n").apply("--check", "see").applied()
-	var stored struct {
-		Evidence struct {
-			Checks []struct {
-				Name        string
-				Environment []string
+	w.write("pkg/gen/deep", "g\n", 0o644)
+	w.write("pkg/in/deps/b", "b\n", 0o644)
+	see := "cat deps/lib/a one.cache pkg/gen/deep pkg/in/deps/b x"
+	w.configure(obj{"checks": obj{"see": obj{"argv": []string{"sh", "-c", see}}}})
+	environment := func(p *plan) (names []string, count int) {
+		t.Helper()
+		r := p.apply("--check", "see").applied()
+		var stored struct {
+			Evidence struct {
+				Checks []struct {
+					Name             string
+					Environment      []string
+					EnvironmentCount int
+				}
 			}
 		}
+		must(t, jsonInto(w.run("receipts", "show", r.str("receipt", "receiptId"), "--json").out, &stored))
+		if len(stored.Evidence.Checks) != 1 {
+			t.Fatalf("evidence: %+v", stored)
+		}
+		c := stored.Evidence.Checks[0]
+		return c.Environment, c.EnvironmentCount
 	}
-	must(t, jsonInto(w.run("receipts", "show", r.str("receipt", "receiptId"), "--json").out, &stored))
-	if c := stored.Evidence.Checks; len(c) != 1 || !slices.Equal(c[0].Environment, []string{"deps", "one.cache"}) && !slices.Equal(c[0].Environment, []string{"deps/", "one.cache"}) {
-		t.Errorf("evidence: %+v", c)
+	names, count := environment(w.plan().modify("x", "x\n", "y\n"))
+	if want := []string{"deps/", "one.cache", "pkg/gen/", "pkg/in/deps/"}; !slices.Equal(names, want) || count != 0 {
+		t.Errorf("%q, %d, want %q", names, count, want)
+	}
+	// Many are counted, and the directories among them still named.
+	for i := range 200 {
+		w.write(fmt.Sprintf("pkg/%03d.cache", i), "", 0o644)
+	}
+	if names, count = environment(w.plan().modify("x", "y\n", "z\n")); count != 204 || len(names) != 100 || !slices.Contains(names, "pkg/in/deps/") {
+		t.Errorf("%d names of %d: %q", len(names), count, names)
 	}
 	w.clean()
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/worktree"
 )
 
@@ -97,11 +98,11 @@ type Result struct {
 	Started   time.Time
 	Elapsed   time.Duration
 	Isolation Isolation
-	Evidence  string   // one sentence: what was enforced and proven
-	Probed    []string // the record of the probe behind Isolation, whose digest stands in Evidence
-	Network   []string // what it asked the proxy of its sandbox for, and what came of it; bounded
-	Env       []string // ignored (environment) paths visible to the check, for the receipt
-	Detail    string   // why not Passed, for people
+	Evidence  string           // one sentence: what was enforced and proven
+	Probed    []string         // the record of the probe behind Isolation, whose digest stands in Evidence
+	Network   []string         // what it asked the proxy of its sandbox for, and what came of it; bounded
+	Env       snapshot.Ignored // what is ignored and visible to the check, for the receipt
+	Detail    string           // why not Passed, for people
 	// Unsupported: it was not started because this machine cannot give the level
 	// that was required of its sandbox. Status is Unavailable then.
 	Unsupported bool

@@ -193,7 +193,7 @@ func runOne(ctx context.Context, c Check, build Build) (res Result, touched []sn
 	}
 	res.Name = c.Name() // the host's word, not the check's
 	res.Method = cand.Method
-	res.Env = append([]string(nil), cand.Env...)
+	res.Env = cand.Env
 	res.Notes = append(res.Notes, cand.Notes...)
 	return res, cand.Effects, nil
 }

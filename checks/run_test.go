@@ -63,7 +63,7 @@ func (b *bench) run(list ...checks.Check) (checks.Report, error) {
 		func(context.Context) (*worktree.Candidate, error) {
 			n++
 			d := filepath.Join(b.base, fmt.Sprintf("c%d", n))
-			return &worktree.Candidate{Scratch: d, Method: worktree.Copy, Env: []string{"ign"}, Effects: []snapshot.Effect{{Path: p}}}, os.Mkdir(d, 0o700)
+			return &worktree.Candidate{Scratch: d, Method: worktree.Copy, Env: snapshot.Ignored{Names: []string{"ign"}, Count: 1}, Effects: []snapshot.Effect{{Path: p}}}, os.Mkdir(d, 0o700)
 		},
 		func(context.Context) ([]string, error) {
 			calls++
@@ -132,7 +132,7 @@ func TestRun(t *testing.T) {
 		if rep.Passed() != c.passed {
 			t.Errorf("%s: passed %v", c.name, rep.Passed())
 		}
-		if rep.Results[0].Env[0] != "ign" || rep.Results[0].Method != worktree.Copy {
+		if rep.Results[0].Env.Names[0] != "ign" || rep.Results[0].Method != worktree.Copy {
 			t.Errorf("%s: candidate's facts are missing: %+v", c.name, rep.Results[0])
 		}
 	}

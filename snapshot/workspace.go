@@ -65,6 +65,7 @@ type Stamp struct {
 	Files    int            // names looked at
 	Hashed   int            // files whose content was read
 	Watched  bool           // only what events named was looked at
+	Ignored  Ignored        // what is there and belongs to no state
 	// Notes are facts a person should know (unreadable file, fallback taken).
 	Notes []string
 	// State is what the workspace that took the stamp keeps for After.

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/aspengine/asp/sandbox"
@@ -91,11 +90,9 @@ func build(ctx context.Context, spec Spec) (_ *Candidate, err error) {
 			return nil, err
 		}
 	}
-	c.Env = slices.Clone(spec.Ignored)
-	if method == Copy && spec.OmitIgnored {
-		c.Env = nil
+	if method != Copy || !spec.OmitIgnored {
+		c.Env = spec.Ignored
 	}
-	sort.Strings(c.Env)
 	return c, nil
 }
 
@@ -339,7 +336,7 @@ func (c *Candidate) copy(ctx context.Context, spec *Spec, lo *layout, mounted bo
 		}
 	}
 	if spec.OmitIgnored {
-		for _, n := range spec.Ignored {
+		for _, n := range spec.Ignored.Names {
 			omit[strings.TrimSuffix(n, "/")] = true
 		}
 	}

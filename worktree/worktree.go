@@ -74,10 +74,10 @@ type Spec struct {
 	Caps sandbox.Caps // what Probe said
 	// Method forces a method; MethodInvalid takes Overlay where it works, else Copy.
 	Method Method
-	// Ignored lists the top-level ignored names of the workspace. They are
-	// visible to the check and recorded as its environment.
-	Ignored []string
-	// OmitIgnored leaves Ignored out of a copy (an overlay shows them always).
+	// Ignored are the names in the workspace that belong to no state. They are visible
+	// to the check and recorded as its environment.
+	Ignored snapshot.Ignored
+	// OmitIgnored leaves the names in Ignored out of a copy (an overlay shows them always).
 	OmitIgnored bool
 	// CopyLimit bounds the bytes of a copy; 0 is no bound.
 	CopyLimit int64
@@ -95,8 +95,8 @@ type Candidate struct {
 	Scratch string // private directory, removed by Close
 	Effects []snapshot.Effect
 	Base    snapshot.Baseline
-	Env     []string // environment of the check: ignored names it can see
-	Notes   []string // what a person should know: method fallback, special files left out
+	Env     snapshot.Ignored // environment of the check: ignored names it can see
+	Notes   []string         // what a person should know: method fallback, special files left out
 	Caps    sandbox.Caps
 
 	mounts  []sandbox.Mount

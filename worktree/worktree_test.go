@@ -275,21 +275,21 @@ func TestCopyLeavesSpecialFilesOut(t *testing.T) {
 	must(t, syscall.Mkfifo(filepath.Join(p.root, "pipe"), 0o644))
 	must(t, os.Link(filepath.Join(p.root, "a"), filepath.Join(p.root, "b")))
 	s := p.spec(worktree.Copy)
-	s.Ignored = []string{"ign"}
+	s.Ignored = snapshot.Ignored{Names: []string{"ign"}, Count: 1}
 	c := build(t, s)
 	if got := in(t, c, "ls; readlink l; echo y > a; cat b"); got != "a\nb\nign\nl\n/etc/passwd\n1" {
 		t.Errorf("copy holds %q", got)
 	}
-	if len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "pipe") || !cmp.Equal(c.Env, []string{"ign"}) {
-		t.Errorf("notes %q, env %q", c.Notes, c.Env)
+	if len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "pipe") || !cmp.Equal(c.Env, s.Ignored) {
+		t.Errorf("notes %q, env %v", c.Notes, c.Env)
 	}
 	if b, _ := os.ReadFile(filepath.Join(p.root, "a")); string(b) != "1" {
 		t.Error("a hard link led to the live file")
 	}
 	s.OmitIgnored = true
 	c = build(t, s)
-	if got := in(t, c, "ls"); got != "a\nb\nl\n" || len(c.Env) > 0 {
-		t.Errorf("without ignored: %q, env %q", got, c.Env)
+	if got := in(t, c, "ls"); got != "a\nb\nl\n" || c.Env.Count > 0 {
+		t.Errorf("without ignored: %q, env %v", got, c.Env)
 	}
 	s.OmitIgnored, s.CopyLimit = false, 100
 	if _, err := worktree.Build(context.Background(), s); !errors.Is(err, worktree.ErrTooLarge) {

@@ -60,7 +60,7 @@ func TestFinding(t *testing.T) {
 	if f.Code != "command/t:exit" || f.NextStep == "" || len(f.Message) > 2100 || !strings.HasSuffix(f.Message, "line 499\nbad \ufffd byte") || !strings.HasPrefix(f.Message, "line ") {
 		t.Errorf("finding %+v", f)
 	}
-	if res.Env[0] != "ign" || res.Runs != 1 || res.Evidence == "" {
+	if res.Env.Count != 1 || res.Env.Names[0] != "ign" || res.Runs != 1 || res.Evidence == "" {
 		t.Errorf("result %+v", res)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/aspengine/asp/checks/command"
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/sandbox/sandboxtest"
+	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/worktree"
 	"go.uber.org/goleak"
 )
@@ -120,7 +121,7 @@ func newRepo(t testing.TB, kind string) *repo {
 func (r *repo) spec(m worktree.Method) worktree.Spec {
 	return worktree.Spec{
 		Root: r.root, GitDir: r.git, CommonDir: r.common, ScratchBase: r.scratch, StateDir: filepath.Dir(r.scratch),
-		Home: os.Getenv("HOME"), Caps: r.caps, Method: m, Ignored: []string{"ign"},
+		Home: os.Getenv("HOME"), Caps: r.caps, Method: m, Ignored: snapshot.Ignored{Names: []string{"ign"}, Count: 1},
 	}
 }
 

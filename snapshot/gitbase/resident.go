@@ -94,6 +94,7 @@ type seen struct {
 	kids     []string
 	overlay  []snapshot.OverlayEntry
 	notes    []string
+	ignored  snapshot.IgnoredNames
 	files    int
 	filtered int
 	restless bool
@@ -406,7 +407,7 @@ func (m *memory) take(rec *recorder) {
 			m.dirs[path] = d
 			m.files += d.files
 			m.filtered += d.filtered
-			if len(d.overlay) > 0 || len(d.notes) > 0 {
+			if len(d.overlay) > 0 || len(d.notes) > 0 || !d.ignored.Empty() {
 				m.shown[path] = d
 			}
 			if d.restless {
@@ -440,11 +441,13 @@ func lost(dir string, old, now []string) (out []string) {
 
 // finish makes the stamp of what is remembered.
 func (m *memory) finish(s *snapshot.Stamp) {
+	var ignored snapshot.IgnoredNames
 	for _, d := range m.shown {
+		ignored.Merge("", &d.ignored)
 		s.Overlay = append(s.Overlay, d.overlay...)
 		s.Notes = append(s.Notes, d.notes...)
 	}
-	s.Files, s.Watched = m.files, true
+	s.Files, s.Watched, s.Ignored = m.files, true, ignored.Ignored()
 	conclude(s, m.e, m.filtered)
 }
 

@@ -51,6 +51,7 @@ type walker struct {
 	files    int
 	hashed   int
 	filtered int
+	ignored  snapshot.IgnoredNames
 	attrs    bool // a .gitattributes that governs entries differs from HEAD
 	rules    []dirRules
 
@@ -110,6 +111,7 @@ func (w *walk) once() (*snapshot.Stamp, []*snapshot.CacheBuilder, bool, error) {
 	s := &snapshot.Stamp{}
 	parts := make([]*snapshot.CacheBuilder, len(w.ws))
 	filtered, again := 0, false
+	var ignored snapshot.IgnoredNames
 	for i := range w.ws {
 		k := &w.ws[i]
 		s.Overlay = append(s.Overlay, k.overlay...)
@@ -117,9 +119,11 @@ func (w *walk) once() (*snapshot.Stamp, []*snapshot.CacheBuilder, bool, error) {
 		s.Files += k.files
 		s.Hashed += k.hashed
 		filtered += k.filtered
+		ignored.Merge("", &k.ignored)
 		again = again || k.attrs
 		parts[i] = k.cache
 	}
+	s.Ignored = ignored.Ignored()
 	conclude(s, w.e, filtered)
 	return s, parts, again, nil
 }
@@ -275,10 +279,10 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 		}
 	}
 	for _, o := range k.others {
-		if !rl.ignored(o.name, false) {
-			if err := k.untracked(w, &sw.Reader, d, join(t.Path, o.name), o.name); err != nil {
-				return err
-			}
+		if rl.ignored(o.name, false) {
+			k.ignore(join(t.Path, o.name))
+		} else if err := k.untracked(w, &sw.Reader, d, join(t.Path, o.name), o.name); err != nil {
+			return err
 		}
 	}
 	for _, name := range k.dirs {
@@ -385,7 +389,9 @@ func (k *walker) subdir(w *walk, sw *scan.Worker[todo], dir string, node *dirNod
 			return nil
 		}
 	}
-	if !rl.ignored(name, true) && k.enter(w, path, name) {
+	if rl.ignored(name, true) {
+		k.ignore(path + "/")
+	} else if k.enter(w, path, name) {
 		sw.Push(scan.Task[todo]{Path: path, Data: todo{-1, rl, name}})
 	}
 	return nil
@@ -415,6 +421,13 @@ func (k *walker) add(e snapshot.OverlayEntry) { k.overlay = append(k.overlay, e)
 func (k *walker) changed(e snapshot.OverlayEntry) {
 	k.add(e)
 	k.attrs = k.attrs || e.Path == attrName || strings.HasSuffix(e.Path, "/"+attrName)
+}
+
+// ignore notes a name that belongs to no state.
+func (k *walker) ignore(name string) {
+	if k.ignored.Add(name); k.cur != nil {
+		k.cur.ignored.Add(name)
+	}
 }
 
 func (k *walker) note(path, what string) {
@@ -508,6 +521,10 @@ func (k *walker) inner(w *walk, p Places, path string) (string, *innerState, err
 	}
 	k.files += s.Files
 	k.hashed += s.Hashed
+	k.ignored.MergeIgnored(path+"/", s.Ignored)
+	if k.cur != nil {
+		k.cur.ignored.MergeIgnored(path+"/", s.Ignored)
+	}
 	st := s.State.(*state)
 	return s.Baseline.Rev + " " + s.Baseline.Dirty, &innerState{st.e.head.Commit, s.Baseline.Dirty}, nil
 }
