@@ -184,7 +184,7 @@ func (c *content) Bytes(ctx context.Context, b wire.BlobRef) ([]byte, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if out, ok := c.onDisk(p, d); ok {
+		if out, ok := onDisk(c.live, p, d); ok {
 			return out, nil
 		}
 	}
@@ -201,12 +201,13 @@ func (c *content) Bytes(ctx context.Context, b wire.BlobRef) ([]byte, error) {
 	return nil, fmt.Errorf("read %.90q: %w", string(b), errGone)
 }
 
-func (c *content) onDisk(path string, d snapshot.Digest) ([]byte, bool) {
+// onDisk is what path holds, if it is what d names.
+func onDisk(live *snapshot.Live, path string, d snapshot.Digest) ([]byte, bool) {
 	p, err := snapshot.ParsePath(path)
 	if err != nil {
 		return nil, false
 	}
-	x, err := c.live.Entry(p)
+	x, err := live.Entry(p)
 	if err != nil {
 		return nil, false
 	}
@@ -217,7 +218,7 @@ func (c *content) onDisk(path string, d snapshot.Digest) ([]byte, bool) {
 	if x.Stat.Kind != vfs.KindFile {
 		return nil, false // opening it could wait for ever
 	}
-	return readBlob(func() (snapshot.ReadCloser, error) { return c.live.Open(p) }, d)
+	return readBlob(func() (snapshot.ReadCloser, error) { return live.Open(p) }, d)
 }
 
 // readBlob reads what open gives, if it is what d names.

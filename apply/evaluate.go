@@ -341,7 +341,12 @@ func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, e
 	if note != "" {
 		out.Notes = append(out.Notes, note)
 	}
-	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Probes: probeRecords(j.report.Results), Notes: validAll(out.Notes), Judged: judged, Decision: d.Decision, Request: v.asked()})
+	var put []snapshot.Effect
+	if v.delta != nil {
+		put = v.delta.effects
+	}
+	notes := slices.Concat(out.Notes, keptNote(e.keepJudged(r.ReceiptID, v.cs.Changes, put)))
+	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Probes: probeRecords(j.report.Results), Notes: validAll(notes), Judged: judged, Decision: d.Decision, Request: v.asked()})
 	if err != nil {
 		return nil, err
 	}

@@ -243,15 +243,17 @@ func changesOf(paths []PathRecord) []wire.Change {
 }
 
 // rebuild tells whether the content of a path after the change can be had: kept
-// itself, by the kept difference, or still on disk or in HEAD. Whatever it finds
+// itself, with a transaction or a judgement, by the kept difference, or still on disk or in HEAD. Whatever it finds
 // is held against the digest.
 func (e *Engine) rebuild(ctx context.Context, c wire.Change, p PathRecord) (bool, error) {
 	want, err := snapshot.ParseBlob(string(c.After))
 	if err != nil {
 		return false, nil // another algorithm: nothing here can hold it
 	}
-	if b, err := e.packs.Bytes(want); err == nil && snapshot.DigestOf(b) == want {
-		return true, nil
+	for _, kept := range []func(snapshot.Digest) ([]byte, error){e.packs.Bytes, e.judgedBytes} {
+		if b, err := kept(want); err == nil && snapshot.DigestOf(b) == want {
+			return true, nil
+		}
 	}
 	if p.Delta != "" && p.Before != nil {
 		pre, errA := snapshot.ParseBlob(p.Before.Digest)
@@ -266,21 +268,23 @@ func (e *Engine) rebuild(ctx context.Context, c wire.Change, p PathRecord) (bool
 			}
 		}
 	}
-	path, err := snapshot.ParsePath(c.Path)
-	if err != nil {
-		return false, nil
-	}
 	view, err := preconditions.NewView(e.root, e.protected())
 	if err != nil {
 		return false, err
 	}
 	defer view.Close()
-	if f, err := view.Fact(path); err == nil && f.Digest == want {
-		return true, nil
-	}
-	if e.git != nil {
-		b, err := e.git.HeadFile(ctx, path, editplan.MaxTextFile)
-		if err == nil && snapshot.DigestOf(b) == want {
+	for _, name := range []string{c.Path, c.From} { // a rename may leave the content as it was
+		path, err := snapshot.ParsePath(name)
+		if err != nil {
+			continue
+		}
+		if f, err := view.Fact(path); err == nil && f.Digest == want {
+			return true, nil
+		}
+		if e.git == nil {
+			continue
+		}
+		if b, err := e.git.HeadFile(ctx, path, editplan.MaxTextFile); err == nil && snapshot.DigestOf(b) == want {
 			return true, nil
 		}
 	}

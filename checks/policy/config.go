@@ -87,6 +87,7 @@ type Retention struct {
 	Receipts     int64 // number kept
 	ReceiptBytes int64
 	BlobBytes    int64
+	JudgedBytes  int64 // content of decisions that changed nothing
 	StagedDays   int64
 }
 
@@ -168,7 +169,7 @@ func readConfig(r *reader, v canon.Value, c *Config) {
 	member(v, path, "budgets", func(m canon.Value, path string) { c.Budgets = readBudgets(r, m, path) })
 	member(v, path, "retention", func(m canon.Value, path string) {
 		r.integers(m, path, 1, map[string]*int64{"receipts": &c.Retention.Receipts, "receiptBytes": &c.Retention.ReceiptBytes,
-			"blobBytes": &c.Retention.BlobBytes, "stagedDays": &c.Retention.StagedDays})
+			"blobBytes": &c.Retention.BlobBytes, "judgedBytes": &c.Retention.JudgedBytes, "stagedDays": &c.Retention.StagedDays})
 	})
 }
 

@@ -33,7 +33,7 @@ const fullConfig = `{"$schema":"x","floor":` + fullPolicy + `,
  "limits":{"messageBytes":8388608,"planBytes":1,"blobBytes":1,"operations":1,"callbacks":1,"outputBytes":1},
  "providers":{"p":{"checks":["c"],"rules":["r"],"diagnosticSources":["d"],"configuration":{"any":[1,null]},"configDigest":"none","comparison":"all","scope":"impact"}},
  "publish":"exchange","merge":true,"guaranteeCeiling":"none","budgets":{"interactiveMs":1,"gateMs":2,"sweepMs":3},
- "retention":{"receipts":1,"receiptBytes":1,"blobBytes":1,"stagedDays":1}}`
+ "retention":{"receipts":1,"receiptBytes":1,"blobBytes":1,"judgedBytes":1,"stagedDays":1}}`
 
 type fileOf struct {
 	name, full string

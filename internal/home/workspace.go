@@ -20,6 +20,7 @@ const (
 	QueueFile     = "queue"
 	Receipts      = "receipts"
 	Packs         = "packs"
+	Judged        = "judged"
 	Results       = "results"
 	Proposals     = "proposals"
 	Staged        = "staged"

@@ -142,6 +142,7 @@ type configRetention struct {
 	Receipts     int64 `json:"receipts,omitempty"`
 	ReceiptBytes int64 `json:"receiptBytes,omitempty"`
 	BlobBytes    int64 `json:"blobBytes,omitempty"`
+	JudgedBytes  int64 `json:"judgedBytes,omitempty"`
 	StagedDays   int64 `json:"stagedDays,omitempty"`
 }
 

@@ -1,0 +1,148 @@
+package apply
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/seam/wire"
+	"github.com/aspengine/asp/snapshot"
+)
+
+// What was judged and not applied is nowhere else when the session that put it has
+// ended, or when somebody wrote over it. So that its decision can be derived again, the
+// content that the change puts is kept for a while, in a pack under the id of the
+// receipt. It lies apart from the packs of transactions: those are what undo needs,
+// nothing judged may push one of them out, and whoever evaluates holds no lock.
+const (
+	maxJudgedContent = 16 << 20 // of one decision
+	maxJudgedBytes   = 64 << 20 // together, unless retention.judgedBytes says otherwise
+	maxJudgedPacks   = 512
+	judgedLookEvery  = 16        // packs between two looks at the bounds
+	judgedStale      = time.Hour // age at which an unfinished pack is nobody's
+
+	packSuffix, partSuffix = ".pack", ".part" // finished, and being written
+)
+
+func (e *Engine) judgedDir() (vfs.Dir, int64, error) {
+	dir, err := e.state.Sub(home.Judged)
+	if err != nil {
+		return nil, 0, err
+	}
+	room := int64(maxJudgedBytes)
+	if n := e.cfg.Retention.JudgedBytes; n > 0 {
+		room = n
+	}
+	return dir, room, nil
+}
+
+// keepJudged keeps the content that changes put, as the decision of the receipt saw it:
+// effects have it, or it lies on disk. Not durable across a power cut, and no part of the
+// decision: what cannot be kept is said by the replay. left is how many paths were left
+// out by the bounds, or because their content is not there any more.
+func (e *Engine) keepJudged(receiptID string, changes []wire.Change, effects []snapshot.Effect) (left int, err error) {
+	dir, room, err := e.judgedDir()
+	if err != nil {
+		return 0, err
+	}
+	room = min(room, maxJudgedContent)
+	by := make(map[snapshot.Digest]snapshot.Effect, len(effects))
+	for _, x := range effects {
+		if !x.Gone && x.Open != nil {
+			by[x.Digest] = x
+		}
+	}
+	live := snapshot.NewLive(e.root)
+	var w *snapshot.PackWriter
+	for _, c := range changes {
+		d, foreign := snapshot.ParseBlob(string(afterOf(c)))
+		if foreign != nil {
+			continue // none, or of another algorithm
+		}
+		var b []byte
+		x, ok := by[d]
+		switch {
+		case ok && x.Size > room:
+			ok = false
+		case ok:
+			b, ok = readBlob(x.Open, d)
+		default:
+			b, ok = onDisk(live, c.Path, d)
+		}
+		if !ok || int64(len(b)) > room {
+			left++
+			continue
+		}
+		room -= int64(len(b))
+		if w == nil {
+			if w, err = snapshot.OpenStore(dir, snapshot.StoreLimits{}).Begin(receiptID); err != nil {
+				return left, err
+			}
+			defer func() { err = errors.Join(err, w.Close()) }()
+		}
+		if err := w.Add(d, int64(len(b)), bytes.NewReader(b)); err != nil {
+			return left, err
+		}
+	}
+	if w == nil {
+		return left, nil
+	}
+	if err := w.Finish(); err != nil {
+		return left, err
+	}
+	return left, e.trimJudged()
+}
+
+// putBy are the changes of effects, as far as they put content.
+func putBy(effects []snapshot.Effect) (out []wire.Change) {
+	for _, x := range effects {
+		if !x.Gone {
+			out = append(out, wire.Change{Path: x.Path.String(), After: wire.BlobRef(x.Digest.Blob())})
+		}
+	}
+	return out
+}
+
+// trimJudged keeps the bounds, give or take some packs: looking at all of them costs more
+// than keeping one. Two may do it at once.
+func (e *Engine) trimJudged() error {
+	dir, room, err := e.judgedDir()
+	if err != nil {
+		return err
+	}
+	es, err := dir.List()
+	if err != nil || len(es)%judgedLookEvery != 0 && len(es) < maxJudgedPacks {
+		return err
+	}
+	old := e.now().Add(-judgedStale).UnixNano()
+	for _, x := range es {
+		if st, err := dir.Lstat(x.Name); err == nil && strings.HasSuffix(x.Name, partSuffix) && st.Mtime < old {
+			_ = dir.Unlink(x.Name) // of a process that was killed
+		}
+	}
+	return keepNewest(dir, packSuffix, maxJudgedPacks, room)
+}
+
+// judgedBytes is content that was judged, if it is still kept.
+func (e *Engine) judgedBytes(d snapshot.Digest) ([]byte, error) {
+	dir, _, err := e.judgedDir()
+	if err != nil {
+		return nil, err
+	}
+	return snapshot.OpenStore(dir, snapshot.StoreLimits{}).Bytes(d)
+}
+
+// keptNote is what the record of a decision says of the content that is not kept.
+func keptNote(left int, err error) []string {
+	switch {
+	case err != nil:
+		return []string{"its content is not kept for a replay: " + valid(cutTo(err.Error(), 500))}
+	case left > 0:
+		return []string{fmt.Sprintf("the content of %d paths is not kept for a replay: it is over the bounds, or was gone", left)}
+	}
+	return nil
+}
