@@ -206,7 +206,9 @@ usage: asp COMMAND [flags]
 	for _, c := range commands() {
 		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.short)
 	}
-	b.WriteString(`
+	b.WriteString(`  version    print the version, as --version does
+  help       print this, or the help of a COMMAND
+
 examples:
   asp apply --patch fix.diff --dry-run     see what would change, and the guarantee it would earn
   asp apply --patch fix.diff --check vet   apply it if the command check "vet" passes over the after-state

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestParseRule(t *testing.T) {
 	for in, want := range map[string]string{
-		"proxy.golang.org:443": "https://proxy.golang.org:443", "https://A.Example.:8443": "https://a.example:8443", "http://x.y:80": "http://x.y:80",
+		"mirror.example.org:443": "https://mirror.example.org:443", "https://A.Example.:8443": "https://a.example:8443", "http://x.y:80": "http://x.y:80",
 		"tcp://8.8.8.8:53": "tcp://8.8.8.8:53", "https://[2606:4700::1111]:443": "https://[2606:4700::1111]:443", "[::ffff:8.8.8.8]:443": "https://8.8.8.8:443",
 	} {
 		if r, err := ParseRule(in); err != nil || r.String() != want {
