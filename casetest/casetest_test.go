@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/aspengine/asp/internal/need"
 )
 
 // binary is the built command. It is set once, before any test runs.
@@ -30,6 +32,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == withoutWord {
 		os.Exit(withoutMain(os.Args[2:]))
 	}
+	need.Signals()
 	os.Exit(mainTest(m))
 }
 

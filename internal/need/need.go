@@ -6,6 +6,8 @@ package need
 import (
 	"os"
 	"os/exec"
+	"os/signal"
+	"syscall"
 	"testing"
 )
 
@@ -53,4 +55,16 @@ func Tool(t testing.TB, name string) string {
 		Missing(t, "%s is not installed", name)
 	}
 	return path
+}
+
+// Signals makes those that this process was started to ignore (nohup, a job in the
+// background of a script) reach the programs that it starts: they would inherit it,
+// and a test that signals them would wait for ever. This process itself goes on
+// without a word. It is for TestMain; it holds until the process ends.
+func Signals() {
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 }

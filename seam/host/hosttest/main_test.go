@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/aspengine/asp/internal/need"
 )
 
 // binary is the built command. It is set once, before any test runs.
@@ -17,6 +19,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "fake" {
 		os.Exit(fakeMain(os.Args[2:]))
 	}
+	need.Signals()
 	os.Exit(mainTest(m))
 }
 
