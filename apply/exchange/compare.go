@@ -182,8 +182,8 @@ func (w *work) sameFile(old vfs.Dir, path string, c commit.Change) (bool, error)
 	switch {
 	case c.After == nil && !c.MovedTo.IsZero():
 		to = c.MovedTo.String()
-	case c.After == nil:
-		return true, nil
+	case c.After == nil, c.After.Kind == vfs.KindSymlink:
+		return true, nil // no attributes are passed on
 	}
 	return w.sameAttrs(f, to)
 }

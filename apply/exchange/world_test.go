@@ -356,6 +356,40 @@ func scenarios() []scenario {
 			}},
 		{"one of two names of a file", b, with(b, func(s tree) { s["a"] = file(0o644, "a new\n"); s["b"] = b["a"] }),
 			func(t testing.TB) []commit.Change { return one(modify(t, "a", b["a"], file(0o644, "a new\n"))) }},
+		{"across directories, both ways", b, with(b, func(s tree) {
+			s["lone/x"], s["dir/sub/z"], s["y"] = b["dir/x"], b["lone/z"], file(0o600, "y new\n")
+			delete(s, "dir/x")
+			delete(s, "lone/z")
+			delete(s, "dir/sub/y")
+		}), func(t testing.TB) []commit.Change {
+			cs := rename(t, "dir/sub/y", "y", b["dir/sub/y"])
+			cs[1].After = image(file(0o600, "y new\n"))
+			return append(append(cs, rename(t, "dir/x", "lone/x", b["dir/x"])...), rename(t, "lone/z", "dir/sub/z", b["lone/z"])...)
+		}},
+		{"file becomes link, link becomes file", b, with(b, func(s tree) { s["c"], s["ln"] = "l:dir/x", file(0o644, "no link\n") }),
+			func(t testing.TB) []commit.Change {
+				return one(modify(t, "c", b["c"], "l:dir/x"), modify(t, "ln", b["ln"], file(0o644, "no link\n")))
+			}},
+		{"nested creates", b, with(b, func(s tree) {
+			for _, d := range []string{"p", "p/q", "p/q/r", "dir/sub/new", "dir/sub/new/er"} {
+				s[d] = "d:0755"
+			}
+			s["p/one"], s["p/q/two"], s["p/q/r/three"] = file(0o644, "1\n"), file(0o755, "2\n"), file(0o644, "")
+			s["dir/sub/new/er/four"], s["empty/five"] = file(0o644, "4\n"), file(0o644, "5\n")
+		}), func(t testing.TB) []commit.Change {
+			return one(create(t, "p/one", "1\n", false), create(t, "p/q/two", "2\n", true), create(t, "p/q/r/three", "", false),
+				create(t, "dir/sub/new/er/four", "4\n", false), create(t, "empty/five", "5\n", false))
+		}},
+		{"modes with content, a tree moved away", b, with(b, func(s tree) {
+			s["f"], s["d"] = file(0o644, "f new\n"), file(0o755, "d new\n")
+			s["moved"], s["moved/x"], s["moved/sub"], s["moved/sub/y"] = "d:0755", b["dir/x"], "d:0755", b["dir/sub/y"]
+			for _, p := range []string{"dir", "dir/x", "dir/sub", "dir/sub/y"} {
+				delete(s, p)
+			}
+		}), func(t testing.TB) []commit.Change {
+			cs := one(modify(t, "f", b["f"], file(0o644, "f new\n")), modify(t, "d", b["d"], file(0o755, "d new\n")))
+			return append(append(cs, rename(t, "dir/x", "moved/x", b["dir/x"])...), rename(t, "dir/sub/y", "moved/sub/y", b["dir/sub/y"])...)
+		}},
 	}
 }
 
