@@ -39,31 +39,47 @@ func NewMachine() *Machine {
 
 // The clock of both is the process's own and runs on where the machine's is set.
 
-func (m *Machine) capsOf(ctx context.Context, root, scratch string) sandbox.Caps {
+// asked tells whether anybody asked for anything yet. It waits for who asks.
+func (m *Machine) asked() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.caps) > 0
+}
+
+// capsOf also says until when to believe it; the zero time where it could not be told.
+func (m *Machine) capsOf(ctx context.Context, root, scratch string) (sandbox.Caps, time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t, ok := m.caps[root]; ok && time.Now().Before(t.until) {
-		return t.what
+		return t.what, t.until
 	}
+	// An answer ages from the moment of the question.
+	began := time.Now()
 	c := worktree.Probe(ctx, root, scratch)
-	if ctx.Err() == nil {
-		m.caps[root] = told[sandbox.Caps]{c, time.Now().Add(believed(c.CanOverlay() && c.CanIsolate()))}
+	if ctx.Err() != nil {
+		return c, time.Time{}
 	}
-	return c
+	t := told[sandbox.Caps]{c, began.Add(believed(c.CanOverlay() && c.CanIsolate()))}
+	m.caps[root] = t
+	return t.what, t.until
 }
 
-func (m *Machine) proofOf(ctx context.Context, caps sandbox.Caps, protect, hide []string) (sandbox.Boundary, error) {
+// proofOf also says until when to believe it; the zero time where it could not be told.
+func (m *Machine) proofOf(ctx context.Context, caps sandbox.Caps, protect, hide []string) (sandbox.Boundary, time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := string(texts([]string{string(texts(protect).Bytes()), string(texts(hide).Bytes())}).Bytes())
 	if t, ok := m.proof[key]; ok && time.Now().Before(t.until) {
-		return t.what, nil
+		return t.what, t.until, nil
 	}
+	began := time.Now()
 	b, err := sandbox.Prove(ctx, caps, protect, hide)
-	if err == nil && ctx.Err() == nil {
-		m.proof[key] = told[sandbox.Boundary]{b, time.Now().Add(believed(b.Level == sandbox.Isolated))}
+	if err != nil || ctx.Err() != nil {
+		return b, time.Time{}, err
 	}
-	return b, err
+	t := told[sandbox.Boundary]{b, began.Add(believed(b.Level == sandbox.Isolated))}
+	m.proof[key] = t
+	return t.what, t.until, nil
 }
 
 func believed(yes bool) time.Duration {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/checks/policy"
@@ -28,15 +29,16 @@ type Status struct {
 	Open      []string // transactions that a crash left open
 }
 
-// Status looks at the workspace and its trusted state. It writes a receipt and
-// nothing else; a transaction that is running is not waited for. Without a request
-// digest it is that of host/status with empty params.
+// Status looks at the workspace and its trusted state. It writes a receipt, and notes
+// in the state which baseline it gave out and what the machine answered; a transaction
+// that is running is not waited for. Without a request digest it is that of host/status
+// with empty params.
 func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 	started := e.now()
 	var s Status
 	// The machine takes its time to answer, and so does the look at the workspace.
 	asked := make(chan []wire.Mode, 1)
-	go func() { asked <- e.assuranceCapabilities(ctx) }()
+	go func() { asked <- e.assuranceModes(ctx) }()
 	modes := sync.OnceValue(func() []wire.Mode { return <-asked })
 	defer modes()
 	var err error
@@ -140,12 +142,18 @@ func (e *Engine) commandDemand(cs wire.CallSite, id string) bool {
 
 // Caps says what the sandbox can do here, see Machine.
 func (e *Engine) Caps(ctx context.Context) (sandbox.Caps, error) {
+	c, _, err := e.caps(ctx)
+	return c, err
+}
+
+func (e *Engine) caps(ctx context.Context) (sandbox.Caps, time.Time, error) {
 	d, err := e.o.Home.Sub(home.ScratchDir)
 	if err != nil {
-		return sandbox.Caps{}, err
+		return sandbox.Caps{}, time.Time{}, err
 	}
 	defer d.Close()
-	return e.o.Machine.capsOf(ctx, e.ws.Root(), e.o.Home.Path(home.ScratchDir)), nil
+	c, until := e.o.Machine.capsOf(ctx, e.ws.Root(), e.o.Home.Path(home.ScratchDir))
+	return c, until, nil
 }
 
 // Isolation is what an isolated launch proves here. It is tried with nothing in it, see
@@ -155,29 +163,26 @@ func (e *Engine) Isolation(ctx context.Context) (sandbox.Boundary, error) {
 	if err != nil {
 		return sandbox.Boundary{}, err
 	}
-	protect := []string{e.ws.Root()}
-	if e.git != nil {
-		protect = append(protect, e.git.GitDir)
-	}
-	hide := []string{e.o.Home.Path()}
-	if e.o.UserHome != "" {
-		hide = append(hide, e.o.UserHome)
-	}
+	b, _, err := e.isolation(ctx, caps)
+	return b, err
+}
+
+func (e *Engine) isolation(ctx context.Context, caps sandbox.Caps) (sandbox.Boundary, time.Time, error) {
+	protect, hide := e.boundary()
 	return e.o.Machine.proofOf(ctx, caps, protect, hide)
 }
 
-// assuranceCapabilities are the modes that a check could establish here: isolated by
-// a launch that proved it, the others by the abilities that the kernel shows. Each run
-// proves its own.
-func (e *Engine) assuranceCapabilities(ctx context.Context) []wire.Mode {
-	out := []wire.Mode{wire.Advisory}
-	if caps, err := e.Caps(ctx); err == nil && caps.Namespaces() {
-		out = append(out, wire.Gated, wire.MediatedWrite)
-		if b, err := e.Isolation(ctx); err == nil && b.Level == sandbox.Isolated {
-			out = append(out, wire.Isolated)
-		}
+// boundary is what the launch that tries isolation protects, and what it hides.
+func (e *Engine) boundary() (protect, hide []string) {
+	protect = []string{e.ws.Root()}
+	if e.git != nil {
+		protect = append(protect, e.git.GitDir)
 	}
-	return out
+	hide = []string{e.o.Home.Path()}
+	if e.o.UserHome != "" {
+		hide = append(hide, e.o.UserHome)
+	}
+	return protect, hide
 }
 
 // Mounts says what the file systems of the workspace and of the trusted state

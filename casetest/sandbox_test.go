@@ -1,6 +1,7 @@
 package casetest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,6 +91,21 @@ func TestSB01(t *testing.T) {
 		w.gone("escaped")
 		w.gone(filepath.Join(w.tmp, "escaped"))
 		m.unchanged()
+	})
+	t.Run("an answer with namespaces is none without", func(t *testing.T) {
+		w := newWorld(t, map[string]string{"x": "x\n"})
+		usable(t, w)
+		can := func(r *result) string { return fmt.Sprint(r.at("assuranceCapabilities")) }
+		with := can(w.run("status", "--json"))
+		if !strings.Contains(with, "mediated-write") {
+			t.Fatalf("with namespaces: %s", with)
+		}
+		if got := can(without(w, "status", "--json")); got != "[advisory]" {
+			t.Errorf("without: %s", got)
+		}
+		if got := can(w.run("status", "--json")); got != with {
+			t.Errorf("with them again: %s, and %s before", got, with)
+		}
 	})
 	t.Run("best effort says what it was", func(t *testing.T) {
 		w := newWorld(t, map[string]string{"x": "x\n"})
