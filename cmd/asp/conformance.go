@@ -15,7 +15,7 @@ import (
 
 func conformanceCommand() *command {
 	return &command{
-		name: "conformance", args: "[--host CMD] [--provider CMD] [--profile P,…] [--report F]", hasJSON: true,
+		name: "conformance", noPlace: true, args: "[--host CMD] [--provider CMD] [--profile P,…] [--report F]", hasJSON: true,
 		short: "hold a host or a provider against the requirements of the protocol",
 		long: `
 Tries every requirement id from outside, in throw-away repositories: this binary
@@ -24,6 +24,7 @@ separated by spaces; no shell is involved). A host has to know the subcommands
 "host serve", "server", "repo" and "receipts". Needs git. What was not run counts
 as not passed; exit status 0 only if everything passed.
 
+examples:
   asp conformance                             this host, its bundled providers
   asp conformance --profile server --provider "/opt/p/check --stdio"
   asp conformance --only HOSTILE-PROVIDER-CRASH --json`,

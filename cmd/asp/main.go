@@ -45,6 +45,7 @@ type command struct {
 	run     func(ctx context.Context, e *env, fs *pflag.FlagSet) error
 	flags   func(fs *pflag.FlagSet)
 	hasJSON bool
+	noPlace bool // it looks at no workspace; --repo is taken and not shown
 }
 
 func commands() []*command {
@@ -174,6 +175,9 @@ func flagSet(c *command) *pflag.FlagSet {
 	fs.SortFlags = false
 	fs.Usage = func() {}
 	fs.String("repo", ".", "the workspace `D`irectory")
+	if c.noPlace {
+		_ = fs.MarkHidden("repo") // it is there
+	}
 	if c.flags != nil {
 		c.flags(fs)
 	}
@@ -185,7 +189,10 @@ func flagSet(c *command) *pflag.FlagSet {
 
 func helpOf(c *command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "asp %s — %s\n\nusage: asp %s %s\n\n%s\n\nflags:\n%s", c.name, c.short, c.name, c.args, strings.TrimSpace(c.long), flagUsage(flagSet(c)))
+	fmt.Fprintf(&b, "asp %s — %s\n\nusage: asp %s %s\n\n%s\n", c.name, c.short, c.name, c.args, strings.TrimSpace(c.long))
+	if flags := flagUsage(flagSet(c)); flags != "" {
+		b.WriteString("\nflags:\n" + flags)
+	}
 	return b.String()
 }
 
@@ -204,10 +211,10 @@ usage: asp COMMAND [flags]
 
 `)
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.short)
+		fmt.Fprintf(&b, "  %-11s %s\n", c.name, c.short)
 	}
-	b.WriteString(`  version    print the version, as --version does
-  help       print this, or the help of a COMMAND
+	b.WriteString(`  version     print the version, as --version does
+  help        print this, or the help of a COMMAND
 
 examples:
   asp apply --patch fix.diff --dry-run     see what would change, and the guarantee it would earn

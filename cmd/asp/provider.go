@@ -15,7 +15,7 @@ import (
 func providerCommand() *command {
 	return &command{
 		name: "provider", short: "be a bundled provider on stdin and stdout",
-		args: "[NAME] [--print-manifest]",
+		args: "[NAME] [--print-manifest]", noPlace: true,
 		long: `
 Without a name: lists the bundled providers. With one: serves the inner seam on
 stdin and stdout until exit or the end of input, as a host starts it. Bundled

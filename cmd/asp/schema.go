@@ -10,11 +10,12 @@ import (
 
 func schemaCommand() *command {
 	return &command{
-		name: "schema", args: "[NAME]", short: "print the JSON Schemas of messages and files",
+		name: "schema", args: "[NAME]", noPlace: true, short: "print the JSON Schemas of messages and files",
 		long: `
 Without a name it lists the schemas: one for every message of both seams, for the
-files that cross them, for .asp/asp.json (policy) and for config.json (config). Each is complete in itself (draft 2020-12). asp refuses more
-than a schema can say: doubled keys, integers written 1.0, host-owned members.
+files that cross them, for .asp/asp.json (policy) and for config.json (config). Each
+is complete in itself (draft 2020-12). asp refuses more than a schema can say: doubled
+keys, integers written 1.0, host-owned members.
 
 examples:
   asp schema
