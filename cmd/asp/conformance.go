@@ -108,7 +108,11 @@ func (e *env) conformanceAnswer(report *conformance.Report, fs *pflag.FlagSet, a
 			tried = append(tried, "host "+report.Host)
 		}
 		if slices.ContainsFunc(report.Requirements, func(r conformance.Result) bool { return r.Profile == "server" }) {
-			tried = append(tried, "provider "+report.Provider)
+			who := report.Provider + " providers"
+			if cmd, _ := fs.GetString("provider"); cmd != "" {
+				who = "provider " + cmd
+			}
+			tried = append(tried, who)
 		}
 		fmt.Fprintf(e.stdout, "%d of %d passed, %d failed, %d skipped (%s, seed %d)\n", s.Passed, s.Total, s.Failed, s.Skipped, clean(strings.Join(tried, ", ")), report.Seed)
 	}

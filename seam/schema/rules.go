@@ -104,7 +104,7 @@ func messages() []message {
 	add("check-result", "what asp check --json prints", reflect.TypeFor[wire.CheckResult]())
 	add("audit-receipt", "the receipt in every answer", reflect.TypeFor[wire.AuditReceipt]())
 	add("error", "an error of either seam", reflect.TypeFor[wire.Error]())
-	add("error-result", "what --json prints for exit status 2 and 3", reflect.TypeFor[wire.ErrorResult]())
+	add("error-result", "what --json prints where there is no answer", reflect.TypeFor[wire.ErrorResult]())
 	add("policy", "a policy: .asp/asp.json of a repository, and the floor in config.json", reflect.TypeFor[policyFile]())
 	add("config", "config.json of the state directory", reflect.TypeFor[configFile]())
 	add("plan-bundle", "a plan file with the content that it names", reflect.TypeFor[wire.Bundle]())

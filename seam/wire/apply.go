@@ -144,7 +144,8 @@ func NewError(code int, class FailClass, message, detail string) *Error {
 	return &Error{Code: code, Message: message, Data: d}
 }
 
-// ErrorResult is what --json prints for exit status 2 and 3.
+// ErrorResult is what --json prints where there is no answer: exit status 2 and 3,
+// and 1 where what was named is not there.
 type ErrorResult struct {
 	Error Error `json:"error"`
 }
