@@ -55,7 +55,7 @@ func (p *Pool) Propose(ctx context.Context, id string, q ProposeRequest) (Propos
 			return inputFault("%s", err)
 		}
 		r := newRequest(q.Content, q.Baseline, d.grant, true, p.o.Callbacks, p.line)
-		answer, f := t.s.ask(ctx, wire.MethodPropose, v, r)
+		answer, f := t.s.askEither(ctx, wire.MethodPropose, v, r)
 		out.Served = r.blobs()
 		if f != nil {
 			return f
@@ -106,7 +106,7 @@ func (p *Pool) Query(ctx context.Context, id string, q QueryRequest) (Answer, er
 			return f
 		}
 		r := newRequest(q.Content, q.Baseline, d.grant, false, p.o.Callbacks, p.line)
-		v, f := t.s.query(ctx, q.Method, params, r)
+		v, f := t.s.askEither(ctx, q.Method, params, r)
 		out.Served = r.blobs()
 		if f != nil {
 			return f
@@ -122,14 +122,29 @@ func (p *Pool) Query(ctx context.Context, id string, q QueryRequest) (Answer, er
 	return out, nil
 }
 
-// query asks under the name that was given, and under the other one where that
+// askEither asks under the name that was given, and under the other one where that
 // is not known.
-func (s *session) query(ctx context.Context, method string, params canon.Value, r *request) (canon.Value, *fault) {
+func (s *session) askEither(ctx context.Context, method string, params canon.Value, r *request) (canon.Value, *fault) {
 	v, f := s.ask(ctx, method, params, r)
 	if f != nil && f.code == wire.CodeMethodNotFound {
 		return s.ask(ctx, otherSpelling(method), params, r)
 	}
 	return v, f
+}
+
+// otherSpelling is the legacy name of a request, or the name of a legacy one.
+func otherSpelling(method string) string {
+	switch method {
+	case wire.MethodEvaluate:
+		return "judge/evaluate"
+	case wire.MethodPropose:
+		return "act/propose"
+	}
+	v, _ := verb(method)
+	if strings.HasPrefix(method, "sense/") {
+		return "inspect/" + v
+	}
+	return "sense/" + v
 }
 
 // AsFailure is the *Failure in an error chain, or nil.

@@ -54,7 +54,7 @@ func (c *check) Run(ctx context.Context, _ *worktree.Candidate) (checks.Result, 
 			return f
 		}
 		q := newRequest(c.s.Content, c.s.Baseline, t.s.declared.grant, false, c.p.o.Callbacks, c.p.line)
-		v, f := t.s.ask(ctx, method, params, q)
+		v, f := t.s.askEither(ctx, method, params, q)
 		served, around = q.blobs(), q.triedHostMethod()
 		if f != nil {
 			return f

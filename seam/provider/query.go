@@ -22,15 +22,6 @@ func verb(method string) (name string, ok bool) {
 	return "", false
 }
 
-// otherSpelling is the same verb under its other name.
-func otherSpelling(method string) string {
-	v, _ := verb(method)
-	if strings.HasPrefix(method, "sense/") {
-		return "inspect/" + v
-	}
-	return "sense/" + v
-}
-
 // CheckQuery holds a question against the shape of its verb. The error is the fault of
 // who asks; nobody need be asked to know it.
 func CheckQuery(method string, params canon.Value) error {

@@ -30,7 +30,7 @@ type fake struct {
 }
 
 // The words of the arguments beside id=: proto=asp/0.1, incremental, operations=A;B,
-// publish, hide (findings that it calls introduced), work=crash, and what is done to the
+// publish, names=old (legacy names of requests alone), hide (findings that it calls introduced), work=crash, and what is done to the
 // answer of a check: work=twice, work=stray (a callback after it), work=backwards.
 func fakeMain(args []string) int {
 	f := &fake{in: bufio.NewScanner(os.Stdin), how: map[string]string{}}
@@ -46,7 +46,17 @@ func fakeMain(args []string) int {
 			return 0
 		}
 		params, _ := m["params"].(obj)
-		switch method, _ := m["method"].(string); method {
+		method, _ := m["method"].(string)
+		if f.how["names"] == "old" { // it knows nothing by another name
+			for new, old := range map[string]string{"check/evaluate": "judge/evaluate", "edit/propose": "act/propose", "inspect/references": "sense/references", "inspect/impact": "sense/impact"} {
+				if method == new {
+					method = "unknown"
+				} else if method == old {
+					method = new
+				}
+			}
+		}
+		switch method {
 		case "initialize":
 			f.base = params["workspace"].(obj)["baseline"]
 			f.initialize(m["id"])

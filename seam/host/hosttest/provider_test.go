@@ -173,6 +173,55 @@ func TestLegacyDialect(t *testing.T) {
 	}
 }
 
+// TestLegacyNames: a provider that knows its requests by their legacy names alone is
+// asked by those, in every family.
+func TestLegacyNames(t *testing.T) {
+	w := newWorld(t, `{"providers":{"p":{"scope":"impact","comparison":"all"}}}`, map[string]string{"a.txt": "x\n", "user": "see a.txt\nBAD\n"})
+	w.enrol("p", []string{"check", "edit", "inspect"}, "names=old")
+	tr := w.trace()
+	c := w.stdio(tr.env())
+	if a := c.verdict(c.changes(c.baseline(), [3]string{"a.txt", "x\n", "y\n"}), ""); a.text("decision") != "deny" || !reflect.DeepEqual(a.findings(), []string{"BAD"}) {
+		t.Errorf("%s", a.raw)
+	}
+	a := c.good("host/requestEditPlan", obj{"callSite": "gate", "operation": "text-edit", "baseline": c.baseline(), "proposalId": "one"})
+	if a.text("proposal", "status") != "complete" {
+		t.Errorf("%s", a.raw)
+	}
+	// The harness may use either name, too.
+	for _, name := range []string{"inspect/references", "sense/references"} {
+		a := c.good("host/queryInspect", obj{"callSite": "gate", "request": obj{"method": name, "params": obj{"symbol": obj{"id": "x"}}}})
+		if a.result["coverage"].(obj)["exhaustive"] != true {
+			t.Errorf("%s: %s", name, a.raw)
+		}
+	}
+	c.exit()
+	for _, old := range []string{"judge/evaluate", "act/propose", "sense/impact", "sense/references"} {
+		if len(tr.sent(old)) == 0 {
+			t.Errorf("%s was not asked", old)
+		}
+	}
+}
+
+// TestConfigurationIsPinned: a provider gets the configuration of config.json, and counts
+// only as long as the digest of what it works by is the one that stands there.
+func TestConfigurationIsPinned(t *testing.T) {
+	for digest, want := range map[string]string{"sha256:cfg": "allow", "sha256:other": "indeterminate"} {
+		w := newWorld(t, `{"providers":{"p":{"configuration":{"depth":3},"configDigest":"`+digest+`"}}}`, map[string]string{"a.txt": "x\n"})
+		w.enrol("p", []string{"check"})
+		tr := w.trace()
+		c := w.stdio(tr.env(), "ASP_TRACE_CONTENTS=1")
+		a := c.verdict(c.changes(c.baseline(), [3]string{"a.txt", "x\n", "y\n"}), "")
+		if a.text("decision") != want || strings.Contains(string(a.raw), "config.json pins") != (want != "allow") {
+			t.Errorf("%s: %s", digest, a.raw)
+		}
+		c.exit()
+		asked := tr.sent("check/evaluate")
+		if len(asked) != 1 || !reflect.DeepEqual(asked[0]["configuration"], obj{"depth": 3.0}) {
+			t.Errorf("asked %v", asked)
+		}
+	}
+}
+
 // TestImpactIsTheScope: an inspect provider tells what a change reaches, and the check
 // looks there too.
 func TestImpactIsTheScope(t *testing.T) {
