@@ -101,40 +101,53 @@ func (m lspModel) rename(from, to string, o options) bool {
 	return true
 }
 
-// insert puts text at a character of line 0, or at its end.
-func (m lspModel) insert(p string, char int, text string) bool {
+// edit makes text edits of a file.
+func (m lspModel) edit(p string, edits []lspEdit) bool {
 	c, ok := m[p]
-	if !ok {
-		return false
+	if ok {
+		c, ok = lspApply(c, edits)
 	}
-	line, _, _ := strings.Cut(c, "\n")
-	at := min(char, len(line))
-	m[p] = c[:at] + text + c[at:]
-	return true
+	if ok {
+		m[p] = c
+	}
+	return ok
 }
 
 // TestImportModel compares the importer with the model on random edits: the
 // same files in the end, or both refuse.
 func TestImportModel(t *testing.T) {
+	done, edited := 0, 0
+	rapid.Check(t, importModel(&done, &edited))
+	t.Logf("%d outcomes, %d with text edits", done, edited)
+	if done < 5 || edited < 2 {
+		t.Errorf("only %d outcomes, %d with text edits: the model is hardly tried", done, edited)
+	}
+}
+
+// FuzzImportModel is TestImportModel for as long as one likes.
+func FuzzImportModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(importModel(new(int), new(int)))) }
+
+// importModel counts the trials that had an outcome, and those that edited text.
+func importModel(outcomes, edited *int) func(*rapid.T) {
 	names := []string{"a", "b", "d", "d/x", "d/y", "d/s/z", "e/f"}
-	rapid.Check(t, func(t *rapid.T) {
+	return func(t *rapid.T) {
 		live, m := disk{}, lspModel{}
 		for _, n := range names {
 			if rapid.Bool().Draw(t, n) && !m.has(n) && !m.blocked(n) {
-				live[n] = "line of " + n + "\nsecond\n"
+				live[n] = drawDoc(t, n)
 				m[n] = live[n]
 			}
 		}
 		pick := func(l string) string { return rapid.SampledFrom(names).Draw(t, l) }
 		var changes []string
-		ok := true
+		ok, texts := true, 0
 		for range rapid.IntRange(1, 6).Draw(t, "changes") {
 			o := options{rapid.Bool().Draw(t, "overwrite"), rapid.Bool().Draw(t, "ignore"), rapid.Bool().Draw(t, "recursive"), rapid.Bool().Draw(t, "ignore missing")}
 			json := fmt.Sprintf(`"overwrite":%v,"ignoreIfExists":%v`, o.overwrite, o.ignore)
 			p := pick("path")
 			next := maps.Clone(m)
 			var done bool
-			switch rapid.IntRange(0, 3).Draw(t, "kind") {
+			switch rapid.IntRange(0, 5).Draw(t, "kind") {
 			case 0:
 				done = next.create(p, o)
 				changes = append(changes, fileOp("create", p, json))
@@ -145,10 +158,14 @@ func TestImportModel(t *testing.T) {
 				to := pick("to")
 				done = next.rename(p, to, o)
 				changes = append(changes, move(p, to, json))
-			case 3:
-				char := rapid.IntRange(0, 20).Draw(t, "char")
-				done = next.insert(p, char, "<>")
-				changes = append(changes, tde(p, te(0, char, 0, char, "<>")))
+			default:
+				if _, file := m[p]; !file && len(m) > 0 && rapid.IntRange(0, 9).Draw(t, "there") > 0 {
+					p = rapid.SampledFrom(slices.Sorted(maps.Keys(m))).Draw(t, "file")
+				}
+				edits := drawEdits(t, m[p])
+				done = next.edit(p, edits)
+				changes = append(changes, tde(p, lspJSON(edits)...))
+				texts++
 			}
 			if ok = ok && done; ok {
 				m = next
@@ -160,34 +177,85 @@ func TestImportModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ok != (len(got.Refused) == 0) {
-			t.Fatalf("%s\non %v: refused %q, the model says %v", in, live, got.Refused, ok)
+			t.Fatalf("%s\non %q: refused %q, the model says %v", in, live, got.Refused, ok)
 		}
 		if !ok {
 			return
 		}
-		p, refused, err := editplan.Compile(got.File, editplan.Limits{}, nil)
-		if err != nil || len(refused) > 0 {
-			t.Fatalf("compile: %v %v", refused, err)
+		if *outcomes++; texts > 0 {
+			*edited++
 		}
-		nets, refused, err := editplan.Resolve(p, live)
-		if err != nil || len(refused) > 0 {
-			t.Fatalf("resolve: %v %v", refused, err)
-		}
-		end := maps.Clone(live)
-		for _, n := range nets {
-			switch n.Content {
-			case editplan.ContentNone:
-				delete(end, n.Path.String())
-			case editplan.ContentBlob:
-				end[n.Path.String()] = string(p.Blobs[n.After.Digest])
-			case editplan.ContentEdits:
-				end[n.Path.String()] = string(n.Bytes)
-			case editplan.ContentLive:
-				end[n.Path.String()] = live[n.From.String()]
-			}
-		}
+		end := performed(t, got.File, live)
 		if !maps.Equal(end, disk(m)) {
-			t.Fatalf("%s\non %v\n got %v\nwant %v\n%q", in, live, end, m, slices.Collect(maps.Keys(end)))
+			t.Fatalf("%s\non %q\n got %q\nwant %q\n%q", in, live, end, m, slices.Collect(maps.Keys(end)))
+		}
+	}
+}
+
+// performed is what a plan leaves of live.
+func performed(t *rapid.T, f editplan.File, live disk) disk {
+	p, refused, err := editplan.Compile(f, editplan.Limits{}, nil)
+	if err != nil || len(refused) > 0 {
+		t.Fatalf("compile: %v %v", refused, err)
+	}
+	nets, refused, err := editplan.Resolve(p, live)
+	if err != nil || len(refused) > 0 {
+		t.Fatalf("resolve: %v %v", refused, err)
+	}
+	end := maps.Clone(live)
+	for _, n := range nets {
+		switch n.Content {
+		case editplan.ContentNone:
+			delete(end, n.Path.String())
+		case editplan.ContentBlob:
+			end[n.Path.String()] = string(p.Blobs[n.After.Digest])
+		case editplan.ContentEdits:
+			end[n.Path.String()] = string(n.Bytes)
+		case editplan.ContentLive:
+			end[n.Path.String()] = live[n.From.String()]
+		}
+	}
+	return end
+}
+
+func lspJSON(edits []lspEdit) []string {
+	var out []string
+	for _, e := range edits {
+		out = append(out, te(e.from.line, e.from.char, e.to.line, e.to.char, e.text))
+	}
+	return out
+}
+
+// TestChangesModel is the older form, a list of edits for each file without order
+// among the files, by the same model.
+func TestChangesModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		live, want := disk{}, disk{}
+		var members []string
+		ok := true
+		for _, n := range []string{"a", "d/x", "d/y"} {
+			live[n] = drawDoc(t, n)
+			want[n] = live[n]
+			if !rapid.Bool().Draw(t, "edit "+n) {
+				continue
+			}
+			edits := drawEdits(t, live[n])
+			after, fine := lspApply(live[n], edits)
+			if ok = ok && fine; fine {
+				want[n] = after
+			}
+			members = append(members, `"file:///w/`+n+`":[`+strings.Join(lspJSON(edits), ",")+`]`)
+		}
+		in := `{"changes":{` + strings.Join(members, ",") + `}}`
+		got, err := editplan.ImportWorkspaceEdit([]byte(in), view(live), editplan.Limits{})
+		if err != nil || ok != (len(got.Refused) == 0) {
+			t.Fatalf("%s\non %q: refused %q, the model says %v (%v)", in, live, got.Refused, ok, err)
+		}
+		if !ok || len(members) == 0 {
+			return
+		}
+		if end := performed(t, got.File, live); !maps.Equal(end, want) {
+			t.Fatalf("%s\non %q\n got %q\nwant %q", in, live, end, want)
 		}
 	})
 }
