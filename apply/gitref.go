@@ -125,7 +125,7 @@ func (t *tx) commitRef(ctx context.Context) (items refusal.List, err error) {
 	if err := t.intend(id); err != nil {
 		return nil, err
 	}
-	if err := t.e.state.Owe(t.e.receipts.Batch()); err != nil {
+	if err := t.e.state.Cover(t.e.receipts.Batch()); err != nil {
 		return nil, err
 	}
 	if err := t.e.receipts.Sync(home.EachFile); err != nil {

@@ -78,7 +78,7 @@ func TestUpgrade(t *testing.T) {
 // and left as it is.
 func TestLaterFormat(t *testing.T) {
 	later := func(b []byte) []byte {
-		return bytes.Replace(b, []byte(`"format":1`), []byte(`"format":2`), 1)
+		return bytes.Replace(b, []byte(`"format":1`), []byte(`"format":99`), 1)
 	}
 	for _, c := range []struct {
 		fixture, file string // a pattern below the world's base

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,13 +14,16 @@ import (
 	"github.com/aspengine/asp/internal/vfs"
 )
 
-const headFormat = 1
+// headFormat is what is written. Format 1 had no partner: its heads took turns with
+// every entry.
+const headFormat = 2
 
-// Two heads are written in turn, by the parity of the count. A head is a new
-// file renamed over the one of two entries ago, so a power cut before the
-// barrier can tear one of them at most and never the one that the last barrier
-// covered. Each holds its entry too: a head that survived without its receipt
-// can restore it.
+// There are two heads, and one of them is durable at any time: a head is a new file
+// renamed over the other of the two if the newest is known to be durable, and over
+// the newest itself if it is not. So a power cut can tear one of them at most,
+// however many entries came without a barrier. Each holds its entry too: a head that
+// survived without its receipt can restore it. And each names the other as it has
+// to be, so that one that was removed or put back is seen.
 //
 // Each chain has heads of its own; see lane.
 func (l lane) headFiles() [2]string { return [2]string{string(l) + ".head.a", string(l) + ".head.b"} }
@@ -37,7 +41,36 @@ type head struct {
 	// The last pruned entry and the sums up to it; count 0 when none was.
 	pruned checkpoint
 	// Breaks of the chain that had to be repaired by guess, for Verify.
-	breaks []string
+	breaks  []string
+	format  int64
+	partner partner // the other head when this one was written
+	// Not written: which file it was read from, and which one the next goes to.
+	slot, into int
+}
+
+// partner names a head: its count and the digest of its entry. Count 0 is none. A
+// head that names itself is the copy that took the place of a damaged one.
+type partner struct {
+	Count  int64  `json:"count"`
+	Digest string `json:"digest"`
+}
+
+// self is how another head names h.
+func (h *head) self() partner { return partner{h.count, h.entry.Digest} }
+
+// note adds a break for Verify.
+func (h *head) note(format string, a ...any) {
+	if len(h.breaks) < maxBreaks {
+		h.breaks = append(slices.Clone(h.breaks), fmt.Sprintf(format, a...))
+	}
+}
+
+// follower is what the head after h says of the other one.
+func (h *head) follower() partner {
+	if h.into == h.slot {
+		return h.partner
+	}
+	return h.self()
 }
 
 // checkpoint takes the place of the entries that retention removed.
@@ -75,8 +108,9 @@ func (h *head) text() ([]byte, error) {
 		Boot    string     `json:"boot"`
 		Pruned  checkpoint `json:"checkpoint"`
 		Breaks  []string   `json:"breaks"`
+		Partner partner    `json:"partner"`
 		Entry   any        `json:"entry"`
-	}{headFormat, h.entry.Receipt.ReceiptID, h.entry.Digest, h.count, h.bytes, h.results, h.boot, h.pruned, h.breaks, nil})
+	}{headFormat, h.entry.Receipt.ReceiptID, h.entry.Digest, h.count, h.bytes, h.results, h.boot, h.pruned, h.breaks, h.partner, nil})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +158,8 @@ func glanceHead(b []byte) (*head, bool) {
 	if err != nil {
 		return nil, false
 	}
-	if n, ok := integer(v, "format"); !ok || n != headFormat {
+	n, ok := integer(v, "format")
+	if !ok || n != headFormat {
 		return nil, false
 	}
 	e := &Stored{raw: entry, Digest: digestOf(entry)}
@@ -132,7 +167,7 @@ func glanceHead(b []byte) (*head, bool) {
 	if e.Digest != text(v, "digest") || !isID(e.Receipt.ReceiptID) || rawID(entry) != e.Receipt.ReceiptID {
 		return nil, false
 	}
-	h := &head{entry: e}
+	h := &head{entry: e, format: n}
 	if h.readSums(v) != nil {
 		return nil, false
 	}
@@ -158,12 +193,13 @@ func parseHead(b []byte) (*head, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n, ok := integer(v, "format"); !ok || n < 1 {
+	n, ok := integer(v, "format")
+	if !ok || n < 1 {
 		return nil, errors.New("no format")
 	} else if n > headFormat {
 		return nil, errNewer
 	}
-	h := &head{}
+	h := &head{format: n}
 	ev, ok := v.Get("entry")
 	if !ok {
 		return nil, errors.New("no entry")
@@ -185,14 +221,22 @@ func (h *head) readSums(v canon.Value) error {
 	h.boot = text(v, "boot")
 	c, _ := v.Get("checkpoint")
 	h.pruned = checkpoint{ReceiptID: text(c, "receiptId"), Digest: text(c, "digest"), At: text(c, "at")}
-	for _, f := range []struct {
+	sums := []struct {
 		in   canon.Value
 		key  string
 		into *int64
 	}{
 		{v, "count", &h.count}, {v, "bytes", &h.bytes}, {v, "results", &h.results},
 		{c, "count", &h.pruned.Count}, {c, "bytes", &h.pruned.Bytes},
-	} {
+	}
+	if h.format > 1 {
+		p, _ := v.Get("partner")
+		h.partner.Digest = text(p, "digest")
+		sums = append(sums, sums[0])
+		last := &sums[len(sums)-1]
+		last.in, last.into = p, &h.partner.Count
+	}
+	for _, f := range sums {
 		n, ok := integer(f.in, f.key)
 		if !ok || n < 0 {
 			return fmt.Errorf("no count %q", f.key)
@@ -226,28 +270,57 @@ type heads struct {
 	problem [2]error // fs.ErrNotExist when missing
 }
 
-// newest is the valid head with the higher count, nil without one.
+// newest is the valid head with the higher count, nil without one. What follows it
+// goes into the other file, as is right when it is durable.
 func (hs *heads) newest() *head {
-	a, b := hs.slot[0], hs.slot[1]
-	if a == nil || b != nil && b.count > a.count {
-		return b
+	h := hs.slot[0]
+	// Of two for one entry the copy is what was written last.
+	if b := hs.slot[1]; h == nil || b != nil && (b.count > h.count || b.count == h.count && b.partner == b.self()) {
+		h = b
 	}
-	return a
+	if h != nil {
+		h.into = 1 - h.slot
+	}
+	return h
 }
 
-// lame tells that a head is missing or damaged that should be there.
+// lame tells that a head is missing, damaged or another one than should be there.
 func (hs *heads) lame() bool {
 	h := hs.newest()
-	if h == nil {
-		return true
+	return h == nil || hs.wrong(h) != fits
+}
+
+// fit is what the other head is to the newest.
+type fit uint8
+
+const (
+	fits    fit = iota
+	missing     // and no crash removes one
+	damaged     // as by a power cut, or by hand
+	strange     // a head, but of another time
+)
+
+// wrong says what is wrong with the head beside h.
+func (hs *heads) wrong(h *head) fit {
+	o, err := hs.slot[1-h.slot], hs.problem[1-h.slot]
+	// The very first entry has one head only.
+	first := h.partner.Count == 0
+	if h.format == 1 {
+		first = h.count == 1
 	}
-	for _, err := range hs.problem {
-		// The very first entry has one head only.
-		if err != nil && (h.count > 1 || !errors.Is(err, fs.ErrNotExist)) {
-			return true
-		}
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && first:
+		return fits
+	case errors.Is(err, fs.ErrNotExist):
+		return missing
+	case err != nil || o == nil:
+		return damaged
+	case h.format == 1 && (len(h.breaks) > 0 || o.self() == h.self() || o.count == h.count-1 && o.entry.Digest == h.entry.Previous):
+		return fits
+	case h.format > 1 && (o.self() == h.partner || o.self() == h.self() && (o.partner == o.self() || h.partner == h.self())):
+		return fits
 	}
-	return false
+	return strange
 }
 
 // readHeads reads both. The error is for what forbids to go on (an I/O error, a
@@ -266,10 +339,20 @@ func (s *Store) headsBy(read func(slot int) (h *head, damage, err error)) (*head
 			return nil, fmt.Errorf("read %s: %w", name, damage)
 		case err == nil:
 			hs.slot[i], hs.problem[i] = h, damage
+			if h != nil {
+				h.slot = i
+			}
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, home.ErrTooLarge):
 			hs.problem[i] = err
 		default:
 			return nil, err
+		}
+	}
+	if a, b := hs.slot[0], hs.slot[1]; a != nil && b != nil {
+		for h, o := range map[*head]*head{a: b, b: a} {
+			if h.format == 1 {
+				h.partner = o.self() // it does not say
+			}
 		}
 	}
 	return hs, nil
@@ -326,13 +409,39 @@ func (s *Store) glanceFile(slot int) (h *head, damage, err error) {
 	return h, nil, nil
 }
 
-func (s *Store) writeHead(h *head) error { return s.writeHeadTo(h, s.lane.headFiles()[h.count&1]) }
-
-func (s *Store) writeHeadTo(h *head, name string) error {
+// writeHead puts h into its file. It is not durable before a barrier, and until
+// then receipts.next has to say so.
+func (s *Store) writeHead(h *head) error {
 	h.boot = s.boot
 	b, err := h.text()
 	if err != nil {
 		return err
 	}
-	return s.batch.WriteFile(s.dir, name, b)
+	return s.batch.WriteFile(s.dir, s.lane.headFiles()[h.slot], b)
+}
+
+// copyHead makes the other file a copy of h, which stays as it is. What follows
+// goes over the copy: h itself may be all that is durable.
+func (s *Store) copyHead(h *head) error {
+	c := *h
+	c.slot, c.partner = 1-h.slot, h.self()
+	if err := s.writeHead(&c); err != nil {
+		return err
+	}
+	h.into = c.slot
+	return nil
+}
+
+// rewrite puts h anew into its own file, which is not durable then: its entry says so
+// in receipts.next, as for one that was just appended.
+func (s *Store) rewrite(h *head) error {
+	h.into = h.slot
+	if err := s.batch.WriteFile(s.dir, s.lane.nextFile(), h.entry.raw); err != nil {
+		return err
+	}
+	if err := s.writeHead(h); err != nil {
+		return err
+	}
+	s.settleLater(h.entry)
+	return nil
 }

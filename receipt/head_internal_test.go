@@ -21,7 +21,7 @@ func TestGlanceAgreesWithReading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &head{count: 3, bytes: 700, results: 2, boot: "b", entry: st, breaks: []string{`,"entry":null,`}, pruned: checkpoint{Count: 1}}
+	h := &head{count: 3, bytes: 700, results: 2, boot: "b", entry: st, breaks: []string{`,"entry":null,`}, partner: partner{2, "d"}, pruned: checkpoint{Count: 1}}
 	text, err := h.text()
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestGlanceAgreesWithReading(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range []string{"", "{}", `{"entry":{}}`, strings.Replace(string(text), `"format":1`, `"format":2`, 1), string(text[:len(text)-1])} {
+	for _, s := range []string{"", "{}", `{"entry":{}}`, strings.Replace(string(text), `"format":2`, `"format":9`, 1), string(text[:len(text)-1])} {
 		if _, ok := glanceHead([]byte(s)); ok {
 			t.Errorf("%.60q is taken for a head", s)
 		}

@@ -29,7 +29,7 @@ func (s *Store) Lookup(ctx context.Context, provider, proposalID string) (Outcom
 		if err != nil || h == nil {
 			return err
 		}
-		ok, err := s.lookup(provider, proposalID, &out)
+		ok, err := s.lookup(h, provider, proposalID, &out)
 		if err != nil || ok {
 			return err
 		}
@@ -42,10 +42,10 @@ func (s *Store) Lookup(ctx context.Context, provider, proposalID string) (Outcom
 		if h.results, err = s.reindex(); err != nil {
 			return err
 		}
-		if err := s.writeHead(h); err != nil {
+		if err := s.rewrite(h); err != nil {
 			return err
 		}
-		_, err = s.lookup(provider, proposalID, &out)
+		_, err = s.lookup(h, provider, proposalID, &out)
 		return err
 	})
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Store) Lookup(ctx context.Context, provider, proposalID string) (Outcom
 
 // lookup follows one index file; false when it is missing, damaged or points
 // at what is not there.
-func (s *Store) lookup(provider, proposalID string, out *Outcomes) (bool, error) {
+func (s *Store) lookup(h *head, provider, proposalID string, out *Outcomes) (bool, error) {
 	*out = Outcomes{}
 	e, err := s.readIndex(indexName(provider, proposalID))
 	if err != nil {
@@ -74,6 +74,12 @@ func (s *Store) lookup(provider, proposalID string, out *Outcomes) (bool, error)
 			return false, s.dropIndex(indexName(provider, proposalID))
 		}
 		st, err := s.read(f.id + ".json")
+		if errors.Is(err, fs.ErrNotExist) && f.id > h.pruned.ReceiptID {
+			h.note("%s: %s was known to the index of outcomes, and was removed", Time(s.now()), f.id)
+			if err := s.rewrite(h); err != nil {
+				return false, err
+			}
+		}
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDamaged) {
 			return false, s.dropIndex(indexName(provider, proposalID))
 		}
@@ -219,4 +225,48 @@ func (s *Store) reindex() (int64, error) {
 		}
 	}
 	return s.indexed()
+}
+
+// dropDangling removes what the index says of receipts that are not there. After a
+// power cut it may know of one that was lost, because it had no barrier.
+func (s *Store) dropDangling() error {
+	return s.eachIndexed(func(name, id string) error {
+		if _, err := s.receipts.Lstat(id + ".json"); errors.Is(err, fs.ErrNotExist) {
+			return s.dropIndex(name)
+		}
+		return nil
+	})
+}
+
+// eachIndexed calls f for every receipt that a file of the index names. Files that
+// name none are left to those who look for them.
+func (s *Store) eachIndexed(f func(name, id string) error) error {
+	if s.results == nil {
+		return nil
+	}
+	es, err := s.results.List()
+	if err != nil {
+		return err
+	}
+	for _, x := range es {
+		if !strings.HasSuffix(x.Name, ".json") || strings.HasPrefix(x.Name, home.TempPrefix) {
+			continue
+		}
+		b, err := home.ReadFile(s.results, x.Name, 4096)
+		if err != nil {
+			continue
+		}
+		v, err := canon.Parse(b, canon.Limits{})
+		if err != nil {
+			continue
+		}
+		for _, id := range []string{text(v, "staged"), text(v, "applied")} {
+			if isID(id) {
+				if err := f(x.Name, id); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }

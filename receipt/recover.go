@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/aspengine/asp/internal/canon"
@@ -99,28 +100,51 @@ func (s *Store) crashed(hs *heads) (unsettled, cut bool, err error) {
 
 // repair brings heads and files together:
 //
-//  1. after a power cut, every head that is whole has its receipt: put back if
-//     missing or torn;
+//  1. after a power cut, the newest head counts if its receipts are all there: of
+//     those without a barrier some may be lost, and then it is the other, which is
+//     durable, that counts. Its receipt is put back if missing or torn;
 //  2. no head, but receipts: the chain goes on from its newest end, and the
 //     head remembers the break for Verify;
 //  3. an entry that follows the head is finished: receipts.next, and after a
 //     power cut (deep), which may have kept the one name and not the other,
-//     whatever follows under its own name;
-//  4. a head that was torn becomes a copy of the other.
+//     whatever follows under its own name. What a cut left behind a gap is set aside;
+//  4. the other head, if it is not the one that it should be, becomes a copy. Where
+//     no crash explains it the head remembers that too.
 func (s *Store) repair(deep bool) (*head, error) {
 	hs, err := s.readHeads()
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range hs.slot {
-		if h != nil && h.boot != s.boot {
-			if err := s.restore(h.entry); err != nil {
-				return nil, err
+	_, err = s.dir.Lstat(s.lane.nextFile())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	h, unsynced := hs.newest(), err == nil
+	bad, cut := fits, false
+	if h != nil {
+		bad, cut = hs.wrong(h), h.boot != s.boot
+		h.into = h.slot // it may not be durable
+		if bad != fits {
+			h.into = 1 - h.slot
+		}
+	}
+	if cut {
+		whole, err := s.reaches(h, hs.slot[1-h.slot])
+		if err != nil {
+			return nil, err
+		}
+		if !whole {
+			h, bad, unsynced = hs.slot[1-h.slot], damaged, true
+			h.into = 1 - h.slot
+		}
+		for _, x := range hs.slot {
+			if x != nil && x.boot != s.boot && x.count <= h.count {
+				if err := s.restore(x.entry); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
-	h := hs.newest()
-	torn := h != nil && hs.lame()
 	if h == nil {
 		first, err := s.first()
 		if err != nil {
@@ -132,22 +156,94 @@ func (s *Store) repair(deep bool) (*head, error) {
 			}
 		}
 	}
+	if bad == missing && (h.format > 1 || !cut) {
+		h.note("%s: %s was missing; it was removed", Time(s.now()), s.lane.headFiles()[1-h.slot])
+	}
+	if bad == strange {
+		h.note("%s: %s was not the one before %s", Time(s.now()), s.lane.headFiles()[1-h.slot], s.lane.headFiles()[h.slot])
+	}
 	before := h
 	if h, err = s.finish(h); err != nil {
 		return nil, err
 	}
-	if deep || torn {
-		if h, err = s.adopt(h); err != nil {
+	if deep || bad != fits {
+		if h, err = s.adopt(h, cut && (unsynced || bad == damaged)); err != nil {
+			return nil, err
+		}
+	}
+	if cut || h == nil && unsynced {
+		if err := s.dropDangling(); err != nil {
 			return nil, err
 		}
 	}
 	if h == nil {
 		return nil, s.dropTornHeads()
 	}
-	if torn && h == before {
-		return h, s.writeHeadTo(h, s.lane.headFiles()[1-h.count&1])
+	if bad != fits && h == before {
+		return h, s.copyHead(h)
 	}
 	return h, nil
+}
+
+// reaches tells whether the entries between h and the head beside it, o, are all
+// there. h brings its own. Without o there is nothing to fall back to.
+func (s *Store) reaches(h, o *head) (bool, error) {
+	if o == nil || o.count >= h.count || o.self() != h.partner {
+		return true, nil
+	}
+	st, left := h.entry, h.count-o.count
+	if st.Receipt.IssuedAt == "" { // read at a glance
+		return true, nil
+	}
+	byDigest := map[string]*Stored{}
+	if left > 1 {
+		names, err := s.names()
+		if err != nil {
+			return false, err
+		}
+		for _, n := range names {
+			x, err := s.read(n)
+			if errors.Is(err, errDamaged) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, home.ErrTooLarge) {
+				continue
+			}
+			if err != nil {
+				return false, err
+			}
+			byDigest[x.Digest] = &Stored{Previous: x.Previous}
+		}
+	}
+	for ; left > 1; left-- {
+		if st = byDigest[st.Previous]; st == nil {
+			return false, nil
+		}
+	}
+	return st.Previous == o.entry.Digest, nil
+}
+
+// vanished tells that receipts were durable here once, and that there is none now
+// but the one named, nor any head: the name of the state is written after the first
+// barrier that covers a receipt.
+func (s *Store) vanished(but string) (bool, error) {
+	if _, err := s.dir.Lstat(home.WorkspaceFile); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return false, err
+	}
+	for _, l := range []lane{laneApply, laneAnswer, laneStatus} {
+		for _, n := range l.headFiles() {
+			if _, err := s.dir.Lstat(n); !errors.Is(err, fs.ErrNotExist) {
+				return false, err
+			}
+		}
+	}
+	es, err := s.receipts.List()
+	for _, e := range es {
+		if strings.HasSuffix(e.Name, ".json") && e.Name != but {
+			return false, err
+		}
+	}
+	return err == nil, err
 }
 
 // dropTornHeads removes what a cut left of the head of a first entry that is
@@ -223,7 +319,10 @@ func (s *Store) finish(h *head) (*head, error) {
 // adopt looks at the files that may be newer than the head: one that names it
 // as its predecessor is the next, one that is torn was never acknowledged as
 // durable. Ids are drawn before they are appended; an hour is time enough.
-func (s *Store) adopt(h *head) (*head, error) {
+//
+// What is newer and follows nothing was cut off by the loss of its predecessor, if
+// there was a cut and entries without a barrier (lossy): nothing durable rests on it.
+func (s *Store) adopt(h *head, lossy bool) (*head, error) {
 	names, err := s.names()
 	if err != nil {
 		return nil, err
@@ -253,20 +352,35 @@ func (s *Store) adopt(h *head) (*head, error) {
 		} else if _, err := canon.Parse(b, limits); err != nil {
 			// Set aside, not removed: should it be damage to an older
 			// receipt, Verify still finds the gap, and this is the rest.
-			if err := s.receipts.Rename(n, s.receipts, home.TornPrefix+n, vfs.Replace); err != nil {
+			if err := s.setAside(n); err != nil {
 				return nil, err
 			}
 		}
 	}
-	for {
-		st := after[h.digest()]
-		if st == nil {
-			return h, nil
-		}
+	newer := ""
+	if h != nil {
+		newer = fileName(h.entry)
+	}
+	for st := after[h.digest()]; st != nil; st = after[h.digest()] {
+		delete(after, st.Previous)
 		if h, err = s.advance(h, st); err != nil {
 			return nil, err
 		}
 	}
+	if lossy {
+		for _, st := range after {
+			if n := fileName(st); n > newer {
+				if err := s.setAside(n); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return h, nil
+}
+
+func (s *Store) setAside(name string) error {
+	return s.receipts.Rename(name, s.receipts, home.TornPrefix+name, vfs.Replace)
 }
 
 // restore puts st back under its name if that is missing or torn. A file that
@@ -288,7 +402,7 @@ func (s *Store) rebuild() (*head, error) {
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}
-	h := &head{}
+	h := &head{slot: 1}
 	named := map[string]bool{}
 	var all []*Stored
 	for _, n := range names {
@@ -320,12 +434,12 @@ func (s *Store) rebuild() (*head, error) {
 	if h.entry, err = s.read(tip); err != nil {
 		return nil, err
 	}
-	h.breaks = append(h.breaks, fmt.Sprintf("%s: the head of the chain was missing; it goes on after %s", Time(s.now()), h.entry.Receipt.ReceiptID))
+	h.note("%s: the head of the chain was missing; it goes on after %s", Time(s.now()), h.entry.Receipt.ReceiptID)
 	if first := all[0]; first.Previous != "" {
 		h.pruned.Digest = first.Previous // pruned before, as far as can be told
 	}
 	if h.results, err = s.reindex(); err != nil {
 		return nil, err
 	}
-	return h, s.writeHead(h)
+	return h, s.rewrite(h)
 }

@@ -171,6 +171,10 @@ func (s *Store) place(st *Stored) error {
 
 // unplace takes back what a failed append wrote before its head.
 func (s *Store) unplace(st *Stored) error {
+	// First what names it. If that fails, it all stays for the next writer to finish.
+	if _, err := s.unindex(st); err != nil {
+		return err
+	}
 	var errs []error
 	for _, f := range []struct {
 		dir  vfs.Dir
@@ -185,8 +189,17 @@ func (s *Store) unplace(st *Stored) error {
 
 // advance makes the placed entry st the head after h.
 func (s *Store) advance(h *head, st *Stored) (*head, error) {
-	next := &head{count: 1, bytes: int64(len(st.raw)), entry: st}
-	if h != nil {
+	next := &head{count: 1, bytes: int64(len(st.raw)), entry: st, slot: 1}
+	if h == nil {
+		gone, err := s.vanished(fileName(st))
+		if err != nil {
+			return nil, err
+		}
+		if gone {
+			next.note("%s: there was no receipt and no head, and there had been some; it begins anew with %s", Time(s.now()), st.Receipt.ReceiptID)
+		}
+	} else {
+		next.slot, next.partner = h.into, h.follower()
 		next.count += h.count
 		next.bytes += h.bytes
 		next.results, next.pruned, next.breaks = h.results, h.pruned, h.breaks
@@ -201,6 +214,7 @@ func (s *Store) advance(h *head, st *Stored) (*head, error) {
 	if err := s.prune(next); err != nil {
 		return nil, err
 	}
+	next.into = next.slot // until a barrier
 	return next, s.writeHead(next)
 }
 

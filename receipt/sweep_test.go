@@ -76,6 +76,11 @@ func opened(fsys vfs.FS, f func(s *receipt.Store) error) error {
 // sound looks at what is on a file system: the chain is whole, the newest of
 // the acknowledged entries is there, and the chain goes on.
 func sound(fsys vfs.FS, boot string, acknowledged []string) error {
+	return soundFor(fsys, boot, acknowledged, 4)
+}
+
+// soundFor is sound with another retention.
+func soundFor(fsys vfs.FS, boot string, acknowledged []string, kept int64) error {
 	h, err := home.Open(fsys, "/home/u/.local/state/asp")
 	if err != nil {
 		return err
@@ -87,7 +92,7 @@ func sound(fsys vfs.FS, boot string, acknowledged []string) error {
 	}
 	defer st.Close()
 	for round := range 2 {
-		s, err := receipt.Open(st, receipt.Options{Boot: boot, Retention: receipt.Retention{Count: 4}})
+		s, err := receipt.Open(st, receipt.Options{Boot: boot, Retention: receipt.Retention{Count: kept}})
 		if err != nil {
 			return err
 		}
@@ -223,6 +228,42 @@ func TestBarrierCoversThoseBefore(t *testing.T) {
 				for seed := range uint64(5) {
 					if err := sound(mem.Crash(m, memfs.Seeded(seed)), "two", synced); err != nil {
 						t.Fatalf("%d without a barrier, then %v, cut with %v: %v", unsynced, mode, m, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestEntriesWithoutABarrier: however many entries came since the last barrier, each
+// from another process, a power cut leaves a chain in which all that was synced is,
+// and no break.
+func TestEntriesWithoutABarrier(t *testing.T) {
+	seeds := uint64(8)
+	if os.Getenv("ASP_CRASH") == "long" {
+		seeds = 400
+	}
+	for _, first := range []int{1, 2, 3} { // with a barrier
+		for _, unsynced := range []int{1, 2, 3, 5} {
+			mem := memfs.New(memfs.Options{})
+			var synced []string
+			for i := range first + unsynced {
+				err := opened(mem, func(s *receipt.Store) error {
+					kept, err := s.Append(ctx, entry(i))
+					if err != nil || i >= first {
+						return err
+					}
+					synced = append(synced, kept.Receipt.ReceiptID)
+					return s.Sync(home.EachFile)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, m := range memfs.Modes() {
+				for seed := range seeds {
+					if err := soundFor(mem.Crash(m, memfs.Seeded(seed)), "two", synced, 100); err != nil {
+						t.Fatalf("%d with a barrier, %d without, cut with %v %d: %v", first, unsynced, m, seed, err)
 					}
 				}
 			}

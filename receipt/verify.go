@@ -80,6 +80,9 @@ func (s *Store) verify(ctx context.Context, all *Report) error {
 	}
 	s.checkHeads(hs, r)
 	follow(hs.newest(), links, r)
+	if err := s.checkIndex(hs.newest(), links, r); err != nil {
+		return err
+	}
 	all.Checked += r.Checked
 	for _, p := range r.Problems {
 		all.add("%s", p)
@@ -165,23 +168,46 @@ func (s *Store) checkHeads(hs *heads, r *Report) {
 		}
 		return
 	}
-	for i, err := range hs.problem {
-		// The first entry ever has one head only.
-		if errors.Is(err, fs.ErrNotExist) {
-			if h.count > 1 && len(h.breaks) == 0 {
-				r.add("%s is missing", headFiles[i])
-			}
-		} else if err != nil {
-			r.add("%s was changed: %.300s", headFiles[i], err.Error())
-		} else if o := hs.slot[i]; o != h && len(h.breaks) == 0 &&
-			(o.count != h.count-1 || o.entry.Digest != h.entry.Previous) &&
-			(o.count != h.count || o.entry.Digest != h.entry.Digest) {
-			r.add("%s does not precede %s", headFiles[i], headFiles[1-i])
-		}
+	other := headFiles[1-h.slot]
+	switch hs.wrong(h) {
+	case missing:
+		r.add("%s is missing", other)
+	case damaged:
+		r.add("%s was changed: %.300s", other, hs.problem[1-h.slot].Error())
+	case strange:
+		r.add("%s does not precede %s", other, headFiles[h.slot])
 	}
 	for _, b := range h.breaks {
 		r.add("%.300s", b)
 	}
+}
+
+// checkIndex reports receipts that the index of outcomes knows and that are not
+// there: the newest ones, removed together with the heads that knew them. What is
+// older than the checkpoint may have been pruned.
+func (s *Store) checkIndex(h *head, links []*link, r *Report) error {
+	known := map[string]bool{}
+	for _, l := range links {
+		known[l.id] = true
+	}
+	if s.lane == laneApply && len(links) == 0 {
+		gone, err := s.vanished("")
+		if err != nil {
+			return err
+		}
+		if gone {
+			r.add("every receipt and every head was removed")
+		}
+	}
+	return s.eachIndexed(func(_, id string) error {
+		if known[id] || h != nil && id <= h.pruned.ReceiptID {
+			return nil
+		}
+		if _, err := s.receipts.Lstat(id + ".json"); errors.Is(err, fs.ErrNotExist) {
+			r.add("%s is known to the index of outcomes, and was removed", id)
+		}
+		return nil
+	})
 }
 
 // follow walks the chain and accounts for every receipt.

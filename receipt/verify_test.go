@@ -2,6 +2,8 @@ package receipt_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -91,7 +93,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 			return os.WriteFile(file(2), bytes.Repeat([]byte("["), 1<<20), 0o600)
 		}, "%2 was changed", false},
 		{"one head missing", func(p *place, file func(int) string) error { return os.Remove(p.file("receipts.head.a")) },
-			"receipts.head.a is missing", true},
+			"receipts.head.a is missing", false},
 		{"one head damaged", func(p *place, file func(int) string) error {
 			return os.WriteFile(p.file("receipts.head.a"), []byte("{}"), 0o600)
 		}, "receipts.head.a was changed", true},
@@ -101,14 +103,41 @@ func TestVerifyFindsTampering(t *testing.T) {
 		{"both heads and the newest missing", func(p *place, file func(int) string) error {
 			return errors.Join(os.Remove(p.file("receipts.head.a")), os.Remove(p.file("receipts.head.b")), os.Remove(file(5)))
 		}, "the head of the chain is missing", false},
+		{"the newest and its head", func(p *place, file func(int) string) error {
+			return errors.Join(os.Remove(file(5)), os.Remove(p.file("receipts.head.a")), p.unindex("p-5"))
+		}, "receipts.head.a is missing", false},
+		{"the newest, and a copy of the other head in the place of its own", func(p *place, file func(int) string) error {
+			return errors.Join(os.Remove(file(5)), copyFile(p.file("receipts.head.b"), p.file("receipts.head.a")), p.unindex("p-5"))
+		}, "does not precede", false},
+		{"a copy of the newest head in the place of the other", func(p *place, file func(int) string) error {
+			return copyFile(p.file("receipts.head.a"), p.file("receipts.head.b"))
+		}, "does not precede", false},
+		{"the newest, with both heads as they were before it", func(p *place, file func(int) string) error {
+			return errors.Join(os.Remove(file(5)), os.Rename(p.file("head.a.before"), p.file("receipts.head.a")))
+		}, "%5 is known to the index of outcomes, and was removed", false},
+		{"all receipts, heads and the index", func(p *place, file func(int) string) error {
+			var errs []error
+			for _, glob := range []string{"receipts/*", "receipts.*", "results/*"} {
+				names, err := filepath.Glob(p.file(glob))
+				errs = append(errs, err)
+				for _, n := range names {
+					errs = append(errs, os.Remove(n))
+				}
+			}
+			return errors.Join(errs...)
+		}, "every receipt and every head was removed", false},
 		{"a newer format", func(p *place, file func(int) string) error {
-			edit(p.t, p.file("receipts.head.a"), replace(`"format":1`, `"format":9`))
+			edit(p.t, p.file("receipts.head.a"), replace(`"format":2`, `"format":9`))
 			return nil
 		}, "newer format", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPlace(t)
-			ids := fill(t, p.store(receipt.Options{}), 0, 6)
+			ids := fill(t, p.store(receipt.Options{}), 0, 5)
+			if err := copyFile(p.file("receipts.head.a"), p.file("head.a.before")); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, fill(t, p.store(receipt.Options{}), 5, 1)...)
 			file := func(i int) string { return p.file("receipts/" + ids[i] + ".json") }
 			if err := c.damage(p, file); err != nil {
 				t.Fatal(err)
@@ -129,12 +158,26 @@ func TestVerifyFindsTampering(t *testing.T) {
 				}
 				return
 			}
+			if _, err := s.Lookup(ctx, "prov", "p-5"); err != nil {
+				t.Log(err) // what is damaged is said, and no evidence of it goes
+			}
 			fill(t, s, 7, 2)
 			if r := verified(t, s); r.OK != c.healed {
 				t.Errorf("after a further append: ok %v, problems %q", r.OK, r.Problems)
 			}
 		})
 	}
+}
+
+func copyFile(from, to string) error {
+	b, err := os.ReadFile(from)
+	return errors.Join(err, os.WriteFile(to, b, 0o600))
+}
+
+// unindex removes what the index says of a proposal.
+func (p *place) unindex(proposal string) error {
+	sum := sha256.Sum256(canon.ArrayOf(canon.StringOf("prov"), canon.StringOf(proposal)).Bytes())
+	return os.Remove(p.file("results/" + hex.EncodeToString(sum[:]) + ".json"))
 }
 
 // forge writes a well-formed receipt beside the one in file: with another id,

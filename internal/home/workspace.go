@@ -118,11 +118,34 @@ func text(p string) string {
 	return fmt.Sprintf("%+q", p)
 }
 
-// Owe adds to the batch what a durable file of this state needs above it: while
-// the state is new, the directories that lead to it. workspace.json is written
-// after the first barrier and thereby says that they are durable, whoever made
-// them; a process that died before its barrier leaves the debt to the next.
+// Owe is Cover for who appends a receipt to the batch. workspace.json is written
+// after the first such barrier and thereby says that the directories are durable,
+// whoever made them, and that there has been a receipt; a process that died before
+// its barrier leaves the debt to the next.
 func (s *State) Owe(b *Batch) error {
+	if err := s.Cover(b); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.owed {
+		return nil
+	}
+	b.After(func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.owed {
+			return nil
+		}
+		s.owed = false
+		return WriteFile(s.dir, WorkspaceFile, s.mark)
+	})
+	return nil
+}
+
+// Cover adds to the batch what a durable file of this state needs above it: while
+// the state is new, the directories that lead to it.
+func (s *State) Cover(b *Batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.made {
@@ -151,15 +174,6 @@ func (s *State) Owe(b *Batch) error {
 			break
 		}
 	}
-	b.After(func() error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !s.owed {
-			return nil
-		}
-		s.owed = false
-		return WriteFile(s.dir, WorkspaceFile, s.mark)
-	})
 	return nil
 }
 
