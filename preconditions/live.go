@@ -46,7 +46,8 @@ type live struct {
 	mount     uint64
 	protected []vfs.Stat
 	dirs      map[string]*dirFact
-	open      int
+	open      int // of dirs, beside the root
+	mayOpen   int
 	facts     map[snapshot.Path]*Fact
 	buf       []byte
 	kept      int // bytes in contents
@@ -65,15 +66,19 @@ type dirFact struct {
 	roKnown bool
 }
 
-// maxOpenDirs bounds the descriptors that one admission holds.
-const maxOpenDirs = 512
+// maxOpenDirs bounds the descriptors that one admission holds, together with a share
+// of what the process may have open: a plan may touch more directories than that.
+const (
+	maxOpenDirs = 512
+	openShare   = 8
+)
 
 func newLive(root vfs.Dir, protected []vfs.Stat) (*live, error) {
 	st, err := root.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("stat workspace root: %w", err)
 	}
-	l := &live{root: root, mount: st.MntID, protected: protected, dirs: map[string]*dirFact{}, facts: map[snapshot.Path]*Fact{}}
+	l := &live{root: root, mount: st.MntID, protected: protected, mayOpen: vfs.MayKeep(maxOpenDirs, openShare), dirs: map[string]*dirFact{}, facts: map[snapshot.Path]*Fact{}}
 	l.dirs["."] = &dirFact{dir: root, path: ".", stat: st, mount: st.MntID}
 	return l, nil
 }
@@ -101,8 +106,7 @@ func (l *live) dirAt(path string) (*dirFact, error) {
 				dir.Close()
 				return nil, errors.Join(fmt.Errorf("directory %.200q was replaced while it was looked at", path), err)
 			}
-			d.dir = dir
-			l.open++
+			l.keep(d, dir)
 		}
 		return d, nil
 	}
@@ -179,16 +183,21 @@ func (l *live) descend(p *dirFact, name string, d *dirFact) error {
 		d.blocked = &it
 		return nil
 	}
-	if l.open >= maxOpenDirs {
+	l.keep(d, dir)
+	return nil
+}
+
+// keep holds the open handle of d, which is not held yet.
+func (l *live) keep(d *dirFact, dir vfs.Dir) {
+	if l.open >= l.mayOpen {
 		l.closeSome(d.path)
 	}
 	d.dir = dir
 	l.open++
-	return nil
 }
 
-// closeSome gives back half of the descriptors; identities stay known and are
-// compared when a directory is opened again.
+// closeSome gives back half of the descriptors, none of them of a directory above
+// keep; identities stay known and are compared when a directory is opened again.
 func (l *live) closeSome(keep string) {
 	for k, d := range l.dirs {
 		if k == "." || d.dir == nil || within(keep, k) {
@@ -196,7 +205,7 @@ func (l *live) closeSome(keep string) {
 		}
 		d.dir.Close()
 		d.dir = nil
-		if l.open--; l.open <= maxOpenDirs/2 {
+		if l.open--; l.open <= l.mayOpen/2 {
 			return
 		}
 	}

@@ -15,9 +15,13 @@ import (
 // errProtected: a path leads into a directory that no step may enter.
 var errProtected = errors.New("protected directory")
 
-// maxHandles bounds the directory handles kept open. Plans are sorted by path
-// within each kind of step, so even a small cache serves nearly every step.
-const maxHandles = 256
+// maxHandles bounds the directory handles kept open, together with a share of what
+// the process may have open. Plans are sorted by path within each kind of step, so
+// even a small cache serves nearly every step.
+const (
+	maxHandles  = 256
+	handleShare = 8
+)
 
 // dirKey names a directory: Base as in journal.Place, dir slash-separated, "."
 // for the base itself.
@@ -42,14 +46,44 @@ type dirs struct {
 	mu   sync.Mutex
 	open map[dirKey]*dirHandle
 	lru  *list.List // of *dirHandle, front is newest
+	most int        // of them, unless more are in use
 	safe map[string]bool
 	// moved says where directories of the plan are that did not get to their
 	// place, or are there no more; see tx.findUnplaced.
-	moved map[string]vfs.Dir
+	moved map[string]unplaced
+}
+
+// unplaced is a directory of the plan in its area. It is no open handle: a plan can
+// make any number of directories.
+type unplaced struct {
+	area vfs.Dir
+	name string
+	ino  uint64
+}
+
+// open opens the directory, or one below it.
+func (u unplaced) open(rest string) (vfs.Dir, error) {
+	d, err := u.area.OpenDir(u.name)
+	if err != nil {
+		return nil, err
+	}
+	st, err := d.Stat()
+	if err == nil && st.Ino != u.ino {
+		err = &fs.PathError{Op: "open staged directory", Path: u.name, Err: fs.ErrNotExist}
+	}
+	if err != nil || rest == "." {
+		if err != nil {
+			closeDir(d)
+			return nil, err
+		}
+		return d, nil
+	}
+	defer closeDir(d)
+	return d.OpenDir(rest)
 }
 
 func newDirs(env *Env) *dirs {
-	return &dirs{env: env, open: map[dirKey]*dirHandle{}, lru: list.New(), safe: map[string]bool{}, moved: map[string]vfs.Dir{}}
+	return &dirs{env: env, open: map[dirKey]*dirHandle{}, lru: list.New(), most: vfs.MayKeep(maxHandles, handleShare), safe: map[string]bool{}, moved: map[string]unplaced{}}
 }
 
 // get opens the directory. Errors are those of the file system (fs.ErrNotExist,
@@ -95,9 +129,9 @@ func (d *dirs) openKey(key dirKey) (*dirHandle, error) {
 		h.Dir, h.lent = root, true
 		return h, nil
 	}
-	if at, rest := d.elsewhere(key); at != nil {
+	if at, rest, ok := d.elsewhere(key); ok {
 		var err error
-		h.Dir, err = at.OpenDir(rest)
+		h.Dir, err = at.open(rest)
 		return h, err
 	}
 	if err := d.passable(key.dir); err != nil {
@@ -109,19 +143,22 @@ func (d *dirs) openKey(key dirKey) (*dirHandle, error) {
 }
 
 // elsewhere finds the deepest moved directory at or above key.
-func (d *dirs) elsewhere(key dirKey) (at vfs.Dir, rest string) {
+func (d *dirs) elsewhere(key dirKey) (at unplaced, rest string, ok bool) {
 	if len(d.moved) == 0 || key.base != "" {
-		return nil, ""
+		return at, "", false
 	}
-	if at = d.moved[key.dir]; at != nil {
-		return at, "."
+	if at, ok = d.moved[key.dir]; ok {
+		return at, ".", true
 	}
 	for i := len(key.dir) - 1; i > 0; i-- {
-		if key.dir[i] == '/' && d.moved[key.dir[:i]] != nil {
-			return d.moved[key.dir[:i]], key.dir[i+1:]
+		if key.dir[i] != '/' {
+			continue
+		}
+		if at, ok = d.moved[key.dir[:i]]; ok {
+			return at, key.dir[i+1:], true
 		}
 	}
-	return nil, ""
+	return at, "", false
 }
 
 // passable checks that no directory above dir is a protected one. The last
@@ -174,7 +211,7 @@ func (h *dirHandle) close() {
 }
 
 func (d *dirs) evict() {
-	for e := d.lru.Back(); e != nil && d.lru.Len() > maxHandles; {
+	for e := d.lru.Back(); e != nil && d.lru.Len() > d.most; {
 		h, prev := e.Value.(*dirHandle), e.Prev()
 		if h.refs == 0 {
 			d.drop(h)
@@ -217,9 +254,6 @@ func (d *dirs) close() {
 	defer d.mu.Unlock()
 	for _, h := range d.open {
 		d.drop(h)
-	}
-	for _, m := range d.moved {
-		closeDir(m)
 	}
 }
 

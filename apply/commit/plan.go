@@ -194,6 +194,9 @@ func (p *planner) parent(path string) (h home, ok bool, err error) {
 	return h, err == nil, err
 }
 
+// areaShare of the files that the process may have open may be areas.
+const areaShare = 4
+
 // homeIn finds mount and area for names in an existing directory. A new name
 // must get from the directory that it is staged in what it would get from its
 // own: the group of a setgid directory, a default ACL. So it is staged in an
@@ -218,8 +221,8 @@ func (p *planner) homeIn(d *dirHandle, isNew bool) (home, error) {
 		}
 		return home{}, fmt.Errorf("stage for %.200q: %w", d.key.base, syscall.EXDEV)
 	}
-	if len(t.areas) >= journal.MaxAreas {
-		return home{}, fmt.Errorf("stage on %d mounts and directories: %w", len(t.areas), journal.ErrTooLarge)
+	if most := vfs.MayKeep(journal.MaxAreas, areaShare); len(t.areas) >= most {
+		return home{}, fmt.Errorf("stage on more than %d mounts and directories that pass on a group or an ACL, each of which stays open (the limit of open files allows no more): %w", most, journal.ErrTooLarge)
 	}
 	t.areas = append(t.areas, &area{mount: m, parent: d.key, inherits: inherits(d.Dir, d.st)})
 	t.log.Areas = append(t.log.Areas, journal.Area{Dir: d.key.dir, Beside: newBesideName()})

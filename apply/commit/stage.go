@@ -133,8 +133,12 @@ func refused(code refusal.Code, path, format string, a ...any) (refusal.Item, er
 }
 
 // maxKept is for how many steps at most the old file stays open until it is
-// compared, and the new one until it is synced.
-const maxKept = 1024
+// compared, and the new one until it is synced; and no more than a share of what the
+// process may have open.
+const (
+	maxKept   = 1024
+	keptShare = 16
+)
 
 // stageOne stages step i. Only the goroutine that runs it touches the step.
 func (t *tx) stageOne(i int) (refusal.Item, error) {

@@ -132,7 +132,7 @@ func begin(env Env, txid string, o Options) (*tx, error) {
 	}
 	var n [8]byte
 	_, _ = rand.Read(n[:]) // never fails
-	t := &tx{env: env, o: o, id: txid, nonce: hex.EncodeToString(n[:]), touched: map[dirKey]bool{}, keep: spareFiles()}
+	t := &tx{env: env, o: o, id: txid, nonce: hex.EncodeToString(n[:]), touched: map[dirKey]bool{}, keep: vfs.MayKeep(maxKept, keptShare)}
 	t.dirs = newDirs(&t.env)
 	t.facts.Dirty = -1
 	if env.Handles > 0 {

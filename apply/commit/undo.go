@@ -55,7 +55,7 @@ func (t *tx) findUnplaced(n int) error {
 	for i := range t.log.Steps[:n] {
 		s := &t.log.Steps[i]
 		a := t.areas[s.Area].dir
-		if s.After.Kind != vfs.KindDir || a == nil || t.dirs.moved[s.Live.Path] != nil {
+		if _, known := t.dirs.moved[s.Live.Path]; s.After.Kind != vfs.KindDir || a == nil || known {
 			continue
 		}
 		st, err := a.Lstat(s.Name)
@@ -65,12 +65,8 @@ func (t *tx) findUnplaced(n int) error {
 		if err != nil {
 			return err
 		}
-		d, err := a.OpenDir(s.Name)
-		if err != nil {
-			return err
-		}
 		t.dirs.forget(s.Live.Path)
-		t.dirs.moved[s.Live.Path] = d
+		t.dirs.moved[s.Live.Path] = unplaced{a, s.Name, st.Ino}
 	}
 	return nil
 }

@@ -1,0 +1,89 @@
+package casetest
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestManyDirectories: a plan goes through many more directories than the process may
+// have open, in every publish mode, there and back.
+func TestManyDirectories(t *testing.T) {
+	dirs, hows := 240, [][]string{nil}
+	if longCrash() {
+		dirs, hows = 5000, [][]string{nil, {"--publish", "exchange"}, {"--stage"}}
+	}
+	for _, how := range hows {
+		t.Run(fmt.Sprint(how), func(t *testing.T) {
+			w := newWorld(t, nil, noGit)
+			p := w.plan()
+			for i := range dirs {
+				old, made := fmt.Sprintf("d/%d/old", i), fmt.Sprintf("new/%d/made", i)
+				w.write(old, "old\n", 0o644)
+				switch i % 3 {
+				case 0:
+					p.modify(old, "old\n", "new\n")
+				case 1:
+					p.rename(old, fmt.Sprintf("moved/%d/old", i), "old\n")
+				default:
+					p.remove(old, "old\n")
+				}
+				p.create(made, "made\n")
+			}
+			if how == nil { // half of it, and back again: no new directory is in its place, or all are
+				for _, call := range []string{w.path("new"), w.path("d/9/old")} {
+					if !w.killedBefore(call, "apply", "--plan", p.file(), "--json").killed {
+						t.Fatalf("%s was never changed", call)
+					}
+					if r := w.fewFiles("recover", "--json"); r.code != 0 || !strings.Contains(string(r.out), `"rolled-back"`) {
+						t.Fatalf("killed before %s: %.3000s", call, r.String())
+					}
+				}
+			}
+			r := w.fewFiles(slices.Concat([]string{"apply", "--plan", p.file(), "--json"}, how)...)
+			if r.code != 0 {
+				t.Fatalf("%.3000s", r.String())
+			}
+			if how != nil && how[0] == "--stage" {
+				return
+			}
+			if u := w.fewFiles("undo", r.str("receipt", "receiptId"), "--json"); u.code != 0 {
+				t.Fatalf("%.3000s", u.String())
+			}
+			w.is("d/1/old", "old\n")
+			w.is("d/3/old", "old\n")
+			w.gone("new")
+		})
+	}
+}
+
+// TestManyAreas: what is made in a directory that passes its group on is staged beside
+// it, and each such place stays open. Where the process may not have so many open the
+// plan fails before the first write, with a receipt.
+func TestManyAreas(t *testing.T) {
+	w := newWorld(t, nil, noGit)
+	p := w.plan()
+	for i := range 80 {
+		w.write(fmt.Sprintf("d/%d/old", i), "old\n", 0o644)
+		must(t, os.Chmod(w.path(fmt.Sprintf("d/%d", i)), 0o755|os.ModeSetgid))
+		p.create(fmt.Sprintf("d/%d/made", i), "made\n")
+	}
+	before := w.list()
+	r := w.fewFiles("apply", "--plan", p.file(), "--json")
+	if r.code != 3 || !strings.Contains(r.str("error", "message"), "pass on a group") || !strings.Contains(r.str("error", "data", "detail"), "rcpt-") {
+		t.Errorf("%.2000s", r.String())
+	}
+	for _, d := range before.diff(w.list(), nil) {
+		t.Error(d)
+	}
+	w.clean()
+}
+
+// fewFiles runs the binary with 256 open files at most.
+func (w *world) fewFiles(args ...string) *result {
+	w.t.Helper()
+	cmd := w.command(w.root, "sh", append([]string{"-c", `ulimit -n 256 && exec "$@"`, "sh", binary}, args...)...)
+	return w.begin(cmd, args)()
+}
