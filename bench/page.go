@@ -51,7 +51,17 @@ func page(text string, r *report) (string, error) {
 	var rows, missed strings.Builder
 	fmt.Fprintf(&rows, "A %s run on %s; load %s at the start and %s at the end.\n\n", r.Form, r.Host, r.LoadBefore, r.LoadAfter)
 	r.rowsTo(&rows)
-	fmt.Fprintf(&rows, "\n%s.\n", r.count())
+	var without []string
+	for _, g := range allGroups {
+		if !slices.ContainsFunc(r.Rows, func(x row) bool { return x.Group == g }) {
+			without = append(without, g)
+		}
+	}
+	fmt.Fprintf(&rows, "\n%s", r.count())
+	if len(without) > 0 {
+		fmt.Fprintf(&rows, "; nothing was measured of %s", strings.Join(without, ", "))
+	}
+	rows.WriteString(".\n")
 	for _, n := range r.Notes {
 		fmt.Fprintf(&rows, "Note: %s.\n", n)
 	}
@@ -96,15 +106,5 @@ func (r *report) count() string {
 			missed++
 		}
 	}
-	var without []string
-	for _, g := range allGroups {
-		if !slices.ContainsFunc(r.Rows, func(x row) bool { return x.Group == g }) {
-			without = append(without, g)
-		}
-	}
-	s := fmt.Sprintf("%d goals met, %d missed", met, missed)
-	if len(without) > 0 {
-		s += "; nothing was measured of " + strings.Join(without, ", ")
-	}
-	return s
+	return fmt.Sprintf("%d goals met, %d missed", met, missed)
 }
