@@ -6,10 +6,11 @@
 // A destination is a host, a port and a protocol of the trusted configuration. The name
 // is resolved by the host, the addresses are looked at, and what is dialled is one of
 // the very addresses that were looked at: a name that resolves to the machine
-// itself, to a private, link-local or otherwise special address is refused, however
-// often its answer changes. Everything that is not listed is refused at once and recorded.
+// itself (by any address that an interface of it has), to a private, link-local or
+// otherwise special address is refused, however often its answer changes. Everything that is not listed is refused at once and recorded.
 //
-// The proxy reads no content beyond the head of a request, and changes none.
+// The proxy changes no content. Of a plain request it lets through the head and the body that
+// the head announces, and of everything else whatever follows.
 package egress
 
 import (
@@ -29,7 +30,7 @@ import (
 // Protocols of a Rule.
 const (
 	HTTPS = "https" // by CONNECT, and what follows begins like TLS
-	HTTP  = "http"  // by CONNECT never: requests to the proxy, one a connection
+	HTTP  = "http"  // by CONNECT never: requests to the proxy, one a connection and nothing behind it
 	TCP   = "tcp"   // by CONNECT, anything
 )
 
@@ -102,13 +103,16 @@ func normal(host string) string {
 	return host
 }
 
+// global6 is what of version 6 is given out for the internet.
+var global6 = netip.MustParsePrefix("2000::/3")
+
 // special are the ranges that Public refuses beyond what package netip tells. Some of
 // them carry an address of version 4 inside, which could be any.
 var special = func() []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range [...]string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
-		"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
+		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 	} {
 		out = append(out, netip.MustParsePrefix(s))
 	}
@@ -121,6 +125,9 @@ var special = func() []netip.Prefix {
 func Public(a netip.Addr) bool {
 	a = a.Unmap()
 	if !a.IsValid() || a.Zone() != "" || !a.IsGlobalUnicast() || a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() {
+		return false
+	}
+	if a.Is6() && !global6.Contains(a) {
 		return false
 	}
 	for _, p := range special {
@@ -136,7 +143,7 @@ const (
 	maxConns = 64      // at a time; more are refused
 	maxBytes = 4 << 30 // both directions, all connections together
 	maxHead  = 64 << 10
-	maxLog   = 100
+	maxLog   = 100 // lines on what is listed, and as many on what is not
 
 	headTime = 10 * time.Second // until a request is complete
 	dialTime = 10 * time.Second // to resolve and to connect
@@ -151,9 +158,11 @@ type Proxy struct {
 	l      net.Listener
 	wg     sync.WaitGroup
 
-	// For tests: how to resolve, what to let through, how to dial.
+	// For tests: how to resolve, what to let through, what this machine's addresses are, how
+	// to dial.
 	resolve func(context.Context, string) ([]netip.Addr, error)
 	public  func(netip.Addr) bool
+	own     func() ([]net.Addr, error)
 	dial    func(context.Context, netip.AddrPort) (net.Conn, error)
 
 	mu    sync.Mutex
@@ -161,6 +170,7 @@ type Proxy struct {
 	bytes int64
 	log   []string
 	said  map[string]bool
+	lines map[bool]int // in log, by whether they are about a listed destination
 }
 
 // Serve begins to serve l, which belongs to the proxy then.
@@ -171,7 +181,7 @@ func Serve(l net.Listener, rules []Rule) *Proxy {
 }
 
 func newProxy(l net.Listener, rules []Rule) *Proxy {
-	p := &Proxy{rules: map[Rule]bool{}, l: l, conns: map[net.Conn]bool{}, said: map[string]bool{}, public: Public}
+	p := &Proxy{rules: map[Rule]bool{}, l: l, conns: map[net.Conn]bool{}, said: map[string]bool{}, lines: map[bool]int{}, public: Public, own: net.InterfaceAddrs}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, r := range rules {
 		p.rules[r] = true
@@ -226,17 +236,28 @@ func (p *Proxy) Log() []string {
 	return append([]string(nil), p.log...)
 }
 
-func (p *Proxy) note(word, what string) {
+// Forget empties the log: what was asked for until now was asked by the probe.
+func (p *Proxy) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.log, p.said, p.lines = nil, map[string]bool{}, map[bool]int{}
+}
+
+// note writes one line. Those on listed destinations have room of their own, so that
+// nobody hides one behind a hundred refusals.
+func (p *Proxy) note(listed bool, word, what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	line := fmt.Sprintf("%s %.200q", word, what)
-	if p.said[line] || len(p.log) > maxLog {
+	n := p.lines[listed]
+	if p.said[line] || n > maxLog {
 		return
 	}
-	if len(p.log) == maxLog {
+	if n == maxLog {
 		line = "and more"
 	}
 	p.said[line] = true
+	p.lines[listed]++
 	p.log = append(p.log, line)
 }
 
@@ -276,11 +297,13 @@ func (p *Proxy) serve(c net.Conn) {
 	r := bufio.NewReaderSize(io.LimitReader(c, maxHead), 4096)
 	head, err := readHead(r)
 	if err != nil {
+		p.note(false, "malformed", err.Error())
 		refuse(c, "400 Bad Request", "no request: "+err.Error())
 		return
 	}
-	rule, first, err := head.rule()
+	rule, first, body, err := head.rule()
 	if err != nil {
+		p.note(false, "malformed", head.method+" "+head.target+": "+err.Error())
 		refuse(c, "400 Bad Request", err.Error())
 		return
 	}
@@ -288,13 +311,13 @@ func (p *Proxy) serve(c net.Conn) {
 		rule.Proto = TCP // which CONNECT may be as well
 	}
 	if !p.rules[rule] {
-		p.note("refused", rule.Host+":"+strconv.Itoa(rule.Port))
+		p.note(false, "refused", rule.Host+":"+strconv.Itoa(rule.Port))
 		refuse(c, "403 Forbidden", "the sandbox does not let this destination through")
 		return
 	}
 	out, status, err := p.connect(rule)
 	if err != nil {
-		p.note("failed", rule.String()+": "+err.Error())
+		p.note(true, "failed", rule.String()+": "+err.Error())
 		refuse(c, status, err.Error())
 		return
 	}
@@ -304,10 +327,13 @@ func (p *Proxy) serve(c net.Conn) {
 		return
 	}
 	defer p.leave(out)
-	p.note("connected", rule.String())
+	p.note(true, "connected", rule.String())
 	_ = c.SetReadDeadline(time.Time{})
 	buffered, _ := r.Peek(r.Buffered())
-	in := io.MultiReader(strings.NewReader(first+string(buffered)), c)
+	in := io.MultiReader(strings.NewReader(string(buffered)), c)
+	if rule.Proto == HTTP {
+		in = io.MultiReader(strings.NewReader(first), body.of(in))
+	}
 	if rule.Proto != HTTP {
 		_ = c.SetWriteDeadline(time.Now().Add(headTime))
 		if _, err := io.WriteString(c, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
@@ -319,12 +345,12 @@ func (p *Proxy) serve(c net.Conn) {
 		b := make([]byte, 1)
 		_ = c.SetReadDeadline(time.Now().Add(idleTime))
 		if _, err := io.ReadFull(in, b); err != nil || b[0] != 22 {
-			p.note("refused", rule.String()+": what was sent is not TLS")
+			p.note(true, "refused", rule.String()+": what was sent is not TLS")
 			return
 		}
 		in = io.MultiReader(strings.NewReader(string(b)), in)
 	}
-	p.relay(c, out, in)
+	p.relay(c, out, in, rule.Proto != HTTP)
 }
 
 // connect resolves and dials. What is dialled is what was looked at.
@@ -346,6 +372,10 @@ func (p *Proxy) connect(r Rule) (net.Conn, string, error) {
 	err := errors.New("the name has no address")
 	for _, a := range addrs {
 		var c net.Conn
+		// An address that this machine got meanwhile is its own as well.
+		if own, oerr := p.isOwn(a); oerr != nil || own {
+			return nil, "403 Forbidden", errors.New("the name resolves to an address of this machine, or these cannot be listed")
+		}
 		if c, err = p.dial(ctx, netip.AddrPortFrom(a.Unmap(), uint16(r.Port))); err == nil {
 			return c, "", nil
 		}
@@ -354,8 +384,27 @@ func (p *Proxy) connect(r Rule) (net.Conn, string, error) {
 	return nil, "502 Bad Gateway", err
 }
 
-// relay copies both ways until one end is done or nothing moves any more.
-func (p *Proxy) relay(c, out net.Conn, in io.Reader) {
+// isOwn tells whether an interface of this machine has the address now.
+func (p *Proxy) isOwn(a netip.Addr) (bool, error) {
+	list, err := p.own()
+	if err != nil {
+		return false, err
+	}
+	for _, x := range list {
+		own, err := netip.ParsePrefix(x.String())
+		if err != nil {
+			return false, err
+		}
+		if own.Addr().Unmap().WithZone("") == a.Unmap() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// relay copies both ways until one end is done or nothing moves any more. With both, the
+// end of what the client sends is told to the server; a plain request has its own.
+func (p *Proxy) relay(c, out net.Conn, in io.Reader, both bool) {
 	copyAll := func(to net.Conn, from io.Reader, conn net.Conn) {
 		b := make([]byte, 32<<10)
 		for {
@@ -364,13 +413,16 @@ func (p *Proxy) relay(c, out net.Conn, in io.Reader) {
 			if n > 0 {
 				_ = to.SetWriteDeadline(time.Now().Add(idleTime))
 				if !p.spend(n) {
-					p.note("refused", "more bytes than a run may move")
+					p.note(true, "refused", "more bytes than a run may move")
 					err = io.ErrShortBuffer
 				} else if _, werr := to.Write(b[:n]); werr != nil {
 					err = werr
 				}
 			}
 			if err == io.EOF {
+				if !both && conn == c {
+					return
+				}
 				if h, ok := to.(interface{ CloseWrite() error }); ok && h.CloseWrite() == nil {
 					return
 				}

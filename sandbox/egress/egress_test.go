@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -41,7 +42,7 @@ func TestPublic(t *testing.T) {
 	}
 	for _, s := range []string{"0.0.0.0", "0.1.2.3", "10.1.2.3", "100.64.0.1", "127.0.0.1", "127.255.0.1", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.168.1.1", "192.0.0.170",
 		"192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::", "::1", "::7f00:1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "fe80::1",
-		"fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::1", "2001:0:1::1", "2001:db8::1", "100::1", "fe80::1%eth0"} {
+		"fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::1", "2001:0:1::1", "2001:db8::1", "100::1", "fe80::1%eth0", "3fff::1", "5f00::1", "4000::1", "e000::1", "1::1"} {
 		if Public(netip.MustParseAddr(s)) {
 			t.Errorf("%s let through", s)
 		}
@@ -57,6 +58,7 @@ type world struct {
 	p      *Proxy
 	mu     sync.Mutex
 	dialed []string
+	said   []byte              // what the server got
 	names  map[string][]string // answers, one a question; the last one stays
 }
 
@@ -66,6 +68,7 @@ func newWorld(t *testing.T, rules ...string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w := &world{t: t, names: map[string][]string{}}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -79,6 +82,9 @@ func newWorld(t *testing.T, rules ...string) *world {
 				for {
 					n, err := c.Read(b)
 					if n > 0 {
+						w.mu.Lock()
+						w.said = append(w.said, b[:n]...)
+						w.mu.Unlock()
 						_, _ = c.Write([]byte(strings.ToUpper(string(b[:n]))))
 					}
 					if err != nil {
@@ -100,7 +106,7 @@ func newWorld(t *testing.T, rules ...string) *world {
 		}
 		list = append(list, r)
 	}
-	w := &world{t: t, p: newProxy(l, list), names: map[string][]string{}}
+	w.p = newProxy(l, list)
 	w.p.resolve = func(_ context.Context, host string) ([]netip.Addr, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -174,6 +180,11 @@ func TestWhatIsLetThrough(t *testing.T) {
 		{"folded header", "CONNECT a.example:443 HTTP/1.1\r\nX: y\r\n z\r\n\r\n", "HTTP/1.1 400 Bad Request"},
 		{"two lengths", "POST http://a.example/ HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 400 Bad Request"},
 		{"endless head", "CONNECT a.example:443 HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 300) + "\r\n", "HTTP/1.1 400 Bad Request"},
+		{"a method that is none", "GE(T http://a.example/ HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request"},
+		{"a field that is none", "GET http://a.example/ HTTP/1.1\r\nX\xe9: y\r\n\r\n", "HTTP/1.1 400 Bad Request"},
+		{"a length that is none", "POST http://a.example/ HTTP/1.1\r\nContent-Length: +1\r\n\r\n", "HTTP/1.1 400 Bad Request"},
+		{"another encoding", "POST http://a.example/ HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "HTTP/1.1 400 Bad Request"},
+		{"chunks of the old version", "POST http://a.example/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 400 Bad Request"},
 		{"not http", "\x16\x03\x01\x00\r\n\r\n", "HTTP/1.1 400 Bad Request"},
 		{"plain http", "GET http://a.example/p?q HTTP/1.1\r\nHost: other\r\nX: y\r\n\r\n", "GET /P?Q HTTP/1.1"},
 	} {
@@ -198,7 +209,7 @@ func TestWhatIsLetThrough(t *testing.T) {
 		}
 	}
 	log := strings.Join(w.p.Log(), "\n")
-	for _, want := range []string{`refused "evil.example:443"`, `connected "https://a.example:443"`, `refused "169.254.169.254:80"`} {
+	for _, want := range []string{`refused "evil.example:443"`, `connected "https://a.example:443"`, `refused "169.254.169.254:80"`, `malformed "GET /: this is a proxy`, `malformed "the head of the request`} {
 		if !strings.Contains(log, want) {
 			t.Errorf("not in the log: %s\n%s", want, log)
 		}
@@ -216,6 +227,90 @@ func TestRebinding(t *testing.T) {
 	}
 	if len(w.dialed) != 1 || w.dialed[0] != "8.8.8.8:443" {
 		t.Errorf("dialled %v", w.dialed)
+	}
+}
+
+// An address that an interface of this machine has is its own, also one that it got while the
+// proxy runs.
+func TestOwnAddresses(t *testing.T) {
+	w := newWorld(t, "a.example:443", "8.8.4.4:443")
+	w.names["a.example"] = []string{"8.8.8.8"}
+	var own []net.Addr
+	var broken error
+	w.p.own = func() ([]net.Addr, error) { return own, broken }
+	for _, c := range []struct {
+		own  []net.Addr
+		err  error
+		want string
+	}{
+		{nil, nil, " 200 "}, {[]net.Addr{&net.IPNet{IP: net.IPv4(8, 8, 8, 9), Mask: net.CIDRMask(24, 32)}}, nil, " 200 "},
+		{[]net.Addr{&net.IPNet{IP: net.IPv4(8, 8, 8, 8), Mask: net.CIDRMask(24, 32)}, &net.IPNet{IP: net.IPv4(8, 8, 4, 4), Mask: net.CIDRMask(32, 32)}}, nil, " 403 "},
+		{nil, errors.New("cannot list"), " 403 "},
+	} {
+		own, broken = c.own, c.err
+		for _, host := range []string{"a.example:443", "8.8.4.4:443"} {
+			if got, _, _ := w.ask("CONNECT " + host + " HTTP/1.1\r\n\r\n"); !strings.Contains(got+" ", c.want) {
+				t.Errorf("%v, %v: %s: %q", c.own, c.err, host, got)
+			}
+		}
+	}
+	list, err := net.InterfaceAddrs()
+	if err != nil || len(list) == 0 {
+		t.Fatalf("%v: %v", list, err)
+	}
+	p := newProxy(nil, nil)
+	defer p.cancel()
+	for _, x := range list {
+		a := netip.MustParsePrefix(x.String()).Addr()
+		if own, err := p.isOwn(a); err != nil || !own {
+			t.Errorf("%s: %v, %v", a, own, err)
+		}
+	}
+}
+
+// Of a plain request the server gets the head, the body that it announces, and nothing that
+// a client puts behind it.
+func TestPlainBody(t *testing.T) {
+	for _, c := range []struct{ head, body, want string }{
+		{"", "GET /evil HTTP/1.1\r\n\r\n", ""},
+		{"Content-Length: 3\r\n", "abcGET /evil HTTP/1.1\r\n\r\n", "abc"},
+		{"Content-Length: 0\r\n", "evil", ""},
+		{"Transfer-Encoding: Chunked\r\n", "3;x=y\r\nabc\r\n0\r\n\r\nGET /evil HTTP/1.1\r\n\r\n", "3\r\nabc\r\n0\r\n\r\n"},
+		{"Transfer-Encoding: chunked\r\n", "03\r\nabc\r\n0\r\nX: evil\r\n\r\n", "3\r\nabc\r\n0\r\n\r\n"},
+		// Malformed ones end the connection, and are not said to be complete.
+		{"Transfer-Encoding: chunked\r\n", "3\nabc\r\n0\r\n\r\n", ""},
+		{"Transfer-Encoding: chunked\r\n", "+3\r\nabc\r\n0\r\n\r\n", ""},
+		{"Transfer-Encoding: chunked\r\n", "3\r\nabcevil\r\n0\r\n\r\n", ""},
+		{"Transfer-Encoding: chunked\r\n", "\r\nevil", ""},
+	} {
+		w := newWorld(t, "http://a.example:80")
+		w.names["a.example"] = []string{"8.8.8.8"}
+		_, r, conn := w.ask("POST http://a.example/p HTTP/1.1\r\n" + c.head + "\r\n" + c.body)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, io.LimitReader(r, int64(len("Host: a.example\r\nConnection: close\r\n\r\n")+len(c.head)+len(c.want))))
+		w.p.Close()
+		w.mu.Lock()
+		got := string(w.said)
+		w.mu.Unlock()
+		if _, body, _ := strings.Cut(got, "\r\n\r\n"); body != c.want && !(c.want == "" && strings.HasPrefix("3\r\nabc\r\n", body)) {
+			t.Errorf("%q %q: the server gets %q, want %q", c.head, c.body, body, c.want)
+		}
+	}
+}
+
+// What is listed has room in the log of its own, and the probe's questions are forgotten.
+func TestLog(t *testing.T) {
+	w := newWorld(t, "a.example:443")
+	w.names["a.example"] = []string{"8.8.8.8"}
+	w.p.note(false, "refused", "the probe's")
+	w.p.Forget()
+	for i := range maxLog + 5 {
+		w.p.note(false, "refused", fmt.Sprint(i))
+	}
+	w.ask("CONNECT a.example:443 HTTP/1.1\r\n\r\n")
+	log := w.p.Log()
+	if len(log) != maxLog+2 || log[maxLog] != "and more" || log[maxLog+1] != `connected "https://a.example:443"` || log[0] != `refused "0"` {
+		t.Errorf("%d lines: %q", len(log), log)
 	}
 }
 
@@ -264,7 +359,7 @@ func FuzzHead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r, first, err := h.rule()
+		r, first, _, err := h.rule()
 		if err != nil {
 			return
 		}
