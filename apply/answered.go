@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,9 +42,8 @@ type answered struct {
 	Attempts []string `json:"attempts"`
 }
 
-// assuranceModes are the modes that a check could establish here: isolated by a launch
-// that proved it, the others by the abilities that the kernel shows. Each run proves
-// its own.
+// assuranceModes are the modes that a check could establish here, by a launch that
+// proved as much. Each run proves its own.
 func (e *Engine) assuranceModes(ctx context.Context) []wire.Mode {
 	here, up, known := e.here()
 	if e.o.Machine.asked() {
@@ -59,10 +57,14 @@ func (e *Engine) assuranceModes(ctx context.Context) []wire.Mode {
 	a := answered{Format: answeredFormat, Here: here, Modes: []wire.Mode{wire.Advisory}}
 	caps, until, err := e.caps(ctx)
 	if err == nil && caps.Namespaces() {
-		a.Modes = append(a.Modes, wire.Gated, wire.MediatedWrite)
 		b, proved, err := e.isolation(ctx, caps)
-		if err == nil && b.Level == sandbox.Isolated {
-			a.Modes = append(a.Modes, wire.Isolated)
+		for _, x := range []struct {
+			level sandbox.Level
+			mode  wire.Mode
+		}{{sandbox.Gated, wire.Gated}, {sandbox.MediatedWrite, wire.MediatedWrite}, {sandbox.Isolated, wire.Isolated}} {
+			if err == nil && b.Level >= x.level {
+				a.Modes = append(a.Modes, x.mode)
+			}
 		}
 		a.Evidence, a.Attempts = b.Evidence, b.Record()
 		if proved.Before(until) {
@@ -155,8 +157,7 @@ func (e *Engine) here() (digest string, up int64, ok bool) {
 	if !ok || len(boot) < 36 {
 		return "", 0, false
 	}
-	protect, hide := e.boundary()
-	all := slices.Concat([]string{e.o.Version, exe, e.o.Home.Path(home.ScratchDir), e.ws.Root()}, protect, []string{"hidden:"}, hide)
+	all := []string{e.o.Version, exe, e.o.Home.Path(home.ScratchDir), e.ws.Root(), keyOf(e.like())}
 	for _, p := range parts {
 		all = append(all, hex.EncodeToString(p))
 	}

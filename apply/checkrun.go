@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -87,31 +88,26 @@ func (e *Engine) commandSpec(c policy.Command, cs wire.CallSite, isolate bool) c
 		}
 	}
 	s.Egress = e.cfg.Sandbox.Network
-	if n := e.cfg.Limits.OutputBytes; n > 0 {
-		s.Limits.Output = int(n)
-	}
-	if n := e.cfg.Sandbox.Limits["wallclockMs"]; n > 0 && s.Timeout == 0 {
-		s.Timeout = time.Duration(n) * time.Millisecond
-	}
-	if n := e.cfg.Sandbox.Limits["fd"]; n > 0 {
-		s.Limits.Files = uint64(n)
-	}
-	if n := e.cfg.Sandbox.Limits["processes"]; n > 0 {
-		s.Limits.Processes = uint64(n)
-	}
-	if n := e.cfg.Sandbox.Limits["fileMb"]; n > 0 {
-		s.Limits.FileSize = uint64(min(n, 1<<40)) << 20
-	}
-	if n := e.cfg.Sandbox.Limits["memoryMb"]; n > 0 {
-		s.Limits.Memory = uint64(min(n, 1<<40)) << 20
-	}
-	if n := e.cfg.Sandbox.Limits["cpuPct"]; n > 0 {
-		s.Limits.CPUPct = uint64(n)
+	s.Limits = e.limits()
+	// What is configured for all bounds what a check says of itself.
+	if n := s.Limits.Wall; n > 0 && (s.Timeout == 0 || n < s.Timeout) {
+		s.Timeout = n
 	}
 	if b := e.pol.Budget(cs); b > 0 && (s.Timeout == 0 || b < s.Timeout) {
 		s.Timeout = b
 	}
 	return s
+}
+
+// limits are those of the trusted configuration for command checks.
+func (e *Engine) limits() sandbox.Limits {
+	of := func(key string, most int64) uint64 { return uint64(min(max(e.cfg.Sandbox.Limits[key], 0), most)) }
+	const unbounded = math.MaxInt64
+	return sandbox.Limits{
+		Wall: time.Duration(of("wallclockMs", unbounded/int64(time.Millisecond))) * time.Millisecond, Output: int(max(e.cfg.Limits.OutputBytes, 0)),
+		Files: of("fd", unbounded), Processes: of("processes", unbounded), CPUPct: of("cpuPct", unbounded),
+		FileSize: of("fileMb", 1<<40) << 20, Memory: of("memoryMb", 1<<40) << 20,
+	}
 }
 
 // wantsIsolated tells whether the configuration or a requirement of the policy takes

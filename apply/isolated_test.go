@@ -2,6 +2,7 @@ package apply_test
 
 import (
 	"context"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -77,5 +78,39 @@ func TestSB01_IsolatedIsAskedFor(t *testing.T) {
 	a, err = n.apply(apply.Request{Load: plan("p1", bothFiles), RequireAssurance: checks.Isolated})
 	if err != nil || codes(a) != "weak-assurance " || n.read("a.txt") != "one\n" {
 		t.Errorf("without a check: %v %s", err, codes(a))
+	}
+}
+
+// The time that is configured for all bounds a check that gives itself more.
+func TestWallClockBoundsTheChecksOwnTime(t *testing.T) {
+	const config = `{"checks":{"slow":{"argv":["sleep","1000"],"timeoutMs":900000}},"sandbox":{"limits":{"wallclockMs":200}}}`
+	a, err := newBed(t, config, twoFiles).apply(apply.Request{Load: plan("p1", bothFiles), Checks: []string{"slow"}})
+	if err != nil || a.Result.Applied || len(a.Checks) != 1 || a.Checks[0].Status != checks.TimedOut {
+		t.Errorf("%v %s %+v", err, codes(a), a.Checks)
+	}
+}
+
+// What a launch proves is asked anew where more is to be read, reached or limited, and with
+// what is configured.
+func TestIsolationIsOfWhatIsConfigured(t *testing.T) {
+	machine := apply.NewMachine()
+	b := newBed(t, "", twoFiles)
+	for _, c := range []struct{ config, evidence string }{
+		{`{}`, "tried to exceed: descriptors; set, not tried: wall clock"},
+		{`{"sandbox":{"limits":{"memoryMb":200,"fileMb":5}}}`, "tried to exceed: descriptors, file size, memory of a process"},
+		{`{"sandbox":{"network":["a.invalid:443"]}}`, "only a.invalid:443 is let through"},
+	} {
+		if err := os.WriteFile(b.home.Path("config.json"), []byte(c.config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e, err := apply.Open(t.Context(), apply.Options{Dir: b.root, Home: b.home, Version: "test", Machine: machine})
+		if err != nil {
+			t.Fatal(err)
+		}
+		proof, err := e.Isolation(t.Context())
+		e.Close()
+		if err != nil || !strings.Contains(proof.Evidence, c.evidence) {
+			t.Errorf("%s: %v, %s", c.config, err, proof.Evidence)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -24,7 +25,7 @@ const (
 type Machine struct {
 	mu    sync.Mutex
 	caps  map[string]told[sandbox.Caps]     // by workspace
-	proof map[string]told[sandbox.Boundary] // by everything that the launch protects and hides
+	proof map[string]told[sandbox.Boundary] // by everything that the launch is told
 }
 
 type told[T any] struct {
@@ -65,21 +66,26 @@ func (m *Machine) capsOf(ctx context.Context, root, scratch string) (sandbox.Cap
 }
 
 // proofOf also says until when to believe it; the zero time where it could not be told.
-func (m *Machine) proofOf(ctx context.Context, caps sandbox.Caps, protect, hide []string) (sandbox.Boundary, time.Time, error) {
+func (m *Machine) proofOf(ctx context.Context, caps sandbox.Caps, like sandbox.Spec) (sandbox.Boundary, time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := string(texts([]string{string(texts(protect).Bytes()), string(texts(hide).Bytes())}).Bytes())
+	key := keyOf(like)
 	if t, ok := m.proof[key]; ok && time.Now().Before(t.until) {
 		return t.what, t.until, nil
 	}
 	began := time.Now()
-	b, err := sandbox.Prove(ctx, caps, protect, hide)
+	b, err := sandbox.Prove(ctx, caps, like)
 	if err != nil || ctx.Err() != nil {
 		return b, time.Time{}, err
 	}
 	t := told[sandbox.Boundary]{b, began.Add(believed(b.Level == sandbox.Isolated))}
 	m.proof[key] = t
 	return t.what, t.until, nil
+}
+
+// keyOf names everything that a launch that is tried is told.
+func keyOf(like sandbox.Spec) string {
+	return fmt.Sprintf("%q %q %q %q %+v", like.Protect, like.Hide, like.Read, like.Egress, like.Limits)
 }
 
 func believed(yes bool) time.Duration {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -156,8 +159,9 @@ func (e *Engine) caps(ctx context.Context) (sandbox.Caps, time.Time, error) {
 	return c, until, nil
 }
 
-// Isolation is what an isolated launch proves here. It is tried with nothing in it, see
-// Machine; every other launch proves its own.
+// Isolation is what a launch of a check proves here with what is configured: isolated, or
+// what is had of it. It is tried with nothing in it, see Machine; every other launch
+// proves its own.
 func (e *Engine) Isolation(ctx context.Context) (sandbox.Boundary, error) {
 	caps, err := e.Caps(ctx)
 	if err != nil {
@@ -168,21 +172,25 @@ func (e *Engine) Isolation(ctx context.Context) (sandbox.Boundary, error) {
 }
 
 func (e *Engine) isolation(ctx context.Context, caps sandbox.Caps) (sandbox.Boundary, time.Time, error) {
-	protect, hide := e.boundary()
-	return e.o.Machine.proofOf(ctx, caps, protect, hide)
+	return e.o.Machine.proofOf(ctx, caps, e.like())
 }
 
-// boundary is what the launch that tries isolation protects, and what it hides.
-func (e *Engine) boundary() (protect, hide []string) {
-	protect = []string{e.ws.Root()}
+// like is what the launch that tries isolation is told: what is configured for checks.
+func (e *Engine) like() sandbox.Spec {
+	like := sandbox.Spec{Egress: e.cfg.Sandbox.Network, Limits: e.limits(), Hide: []string{e.o.Home.Path()}, Protect: []sandbox.Protect{{Path: e.ws.Root()}}}
 	if e.git != nil {
-		protect = append(protect, e.git.GitDir)
+		like.Protect = append(like.Protect, sandbox.Protect{Path: e.git.GitDir})
 	}
-	hide = []string{e.o.Home.Path()}
 	if e.o.UserHome != "" {
-		hide = append(hide, e.o.UserHome)
+		like.Hide = append(like.Hide, e.o.UserHome)
 	}
-	return protect, hide
+	like.Read = slices.Clone(e.cfg.Sandbox.Read)
+	for _, d := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(d) {
+			like.Read = append(like.Read, filepath.Clean(d))
+		}
+	}
+	return like
 }
 
 // Mounts says what the file systems of the workspace and of the trusted state

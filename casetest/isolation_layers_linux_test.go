@@ -88,11 +88,11 @@ func TestSB01_WithoutLayers(t *testing.T) {
 		{"user namespace", limited("user"), "advisory"},
 		{"mount namespace", limited("mnt"), "advisory"},
 		{"pid namespace", limited("pid"), "advisory"},
-		{"network namespace", limited("net"), "mediated-write"},
+		{"network namespace", limited("net"), "gated"},
 		{"Landlock", lacking(enosys(unix.SYS_LANDLOCK_CREATE_RULESET)), "mediated-write"},
 		{"Landlock, when it comes to it", lacking(enosys(unix.SYS_LANDLOCK_RESTRICT_SELF)), "mediated-write"},
-		{"system call filter", lacking(fmt.Sprintf("%d:%d:%d", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.EINVAL)), "mediated-write"},
-		{"change of the root", lacking(enosys(unix.SYS_PIVOT_ROOT)), "mediated-write"},
+		{"system call filter", lacking(fmt.Sprintf("%d:%d:%d", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.EINVAL)), "gated"},
+		{"change of the root", lacking(enosys(unix.SYS_PIVOT_ROOT)), "gated"},
 		{"mount descriptors", lacking(enosys(unix.SYS_OPEN_TREE), enosys(unix.SYS_FSOPEN)), "advisory"},
 		{"recursive read-only mounts", lacking(enosys(unix.SYS_MOUNT_SETATTR)), "advisory"},
 		{"keys", lacking(enosys(unix.SYS_KEYCTL)), "isolated"}, // there are none to be shared
@@ -109,6 +109,9 @@ func TestSB01_WithoutLayers(t *testing.T) {
 			r := row.run(w, "apply", "--plan", p.file(), "--json", "--dry-run", "--check", "ok")
 			if weaker := rank(r.str("assurance", "mode")); weaker < 0 || weaker > rank(row.most) {
 				t.Errorf("mode %q without %s: %s", r.str("assurance", "mode"), row.layer, r)
+			}
+			if out := r.String(); row.most == "advisory" && !(strings.Contains(out, "`asp doctor` says how to get one") && strings.Contains(out, "in config.json does without")) {
+				t.Errorf("the refusal does not tell the way out: %s", r)
 			}
 			d := row.run(w, "doctor", "--json")
 			if can := rank(d.str("mode", "can")); can < 0 || can > rank(row.most) {

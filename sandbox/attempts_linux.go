@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/aspengine/asp/sandbox/cgroup"
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ import (
 // on the thread, with the credentials and under the filter that the command gets.
 // Nothing that is tried would do harm if it succeeded: what is only to be refused is
 // asked with arguments that the kernel refuses otherwise, by another error.
-func (p *prober) attempt(r *report, b *bait, ring int, bounded []string) {
+func (p *prober) attempt(r *report, b *bait, ring int) {
 	if b == nil {
 		return
 	}
@@ -42,15 +43,12 @@ func (p *prober) attempt(r *report, b *bait, ring int, bounded []string) {
 	is("write where Landlock alone forbids it", os.WriteFile(trap+"/"+p.marker, nil, 0o600), unix.EACCES)
 	is("write into the root", os.Mkdir("/"+p.marker, 0o700), unix.EROFS, unix.EACCES)
 
-	loop := &unix.SockaddrInet4{Port: b.Port, Addr: [4]byte{127, 0, 0, 1}}
-	is("connect to the host's loopback", dial(unix.AF_INET, loop), unix.ECONNREFUSED, unix.ENETUNREACH)
-	is("connect to an abstract socket", dial(unix.AF_UNIX, &unix.SockaddrUnix{Name: "\x00" + b.Abstract}), unix.ECONNREFUSED, unix.EPERM)
-	is("connect to 169.254.169.254", dial(unix.AF_INET, &unix.SockaddrInet4{Port: 80, Addr: [4]byte{169, 254, 169, 254}}), unix.ENETUNREACH)
-	is("connect to an address of the internet", dial(unix.AF_INET, &unix.SockaddrInet4{Port: 443, Addr: [4]byte{192, 0, 2, 1}}), unix.ENETUNREACH)
+	is("connect to 169.254.169.254", dial(unix.AF_INET, unix.SOCK_STREAM, &unix.SockaddrInet4{Port: 80, Addr: [4]byte{169, 254, 169, 254}}), unix.ENETUNREACH)
+	is("connect to an address of the internet", dial(unix.AF_INET, unix.SOCK_STREAM, &unix.SockaddrInet4{Port: 443, Addr: [4]byte{192, 0, 2, 1}}), unix.ENETUNREACH)
 	for _, f := range []struct {
 		name            string
 		family, typ, pr int
-	}{{"vsock", unix.AF_VSOCK, unix.SOCK_STREAM, 0}, {"packet", unix.AF_PACKET, unix.SOCK_RAW, 0}, {"raw", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP}} {
+	}{{"packet", unix.AF_PACKET, unix.SOCK_RAW, 0}, {"raw", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP}} {
 		fd, err := unix.Socket(f.family, f.typ|unix.SOCK_CLOEXEC, f.pr)
 		if err == nil {
 			unix.Close(fd)
@@ -61,21 +59,21 @@ func (p *prober) attempt(r *report, b *bait, ring int, bounded []string) {
 	tryCalls(is)
 	privileges(add)
 	add("share the session keyring", ring != 0 && ring != b.Keyring, fmt.Sprint(ring == b.Keyring))
-	p.limits(bounded, add, is)
+	p.limits(is)
 }
 
 // unseen tells whether a file of the host is out of sight. A directory of the name
 // that is ours is not that one.
 func unseen(o outside) (bool, string) {
-	var st unix.Stat_t
-	if err := unix.Stat(o.Path, &st); err != nil {
-		switch err {
-		case unix.ENOENT, unix.EACCES, unix.ENOTDIR:
-			return true, unix.ErrnoName(err.(unix.Errno))
-		}
+	id, err := identify(o.Path)
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.EACCES, unix.ENOTDIR:
+		return true, unix.ErrnoName(err.(unix.Errno))
+	default:
 		return false, err.Error()
 	}
-	if uint64(st.Dev) == o.Dev && st.Ino == o.Ino {
+	if id == o.ID {
 		return false, "seen"
 	}
 	return true, "another file"
@@ -107,8 +105,8 @@ func (p *prober) changes(a probeAnswer, is func(string, error, ...unix.Errno)) {
 	is("set the times of "+a.Path, unix.UtimesNanoAt(unix.AT_FDCWD, a.Path, []unix.Timespec{{Nsec: unix.UTIME_OMIT}, st.Mtim}, 0), unix.EROFS, unix.EPERM, unix.EACCES)
 }
 
-func dial(family int, to unix.Sockaddr) error {
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+func dial(family, typ int, to unix.Sockaddr) error {
+	fd, err := unix.Socket(family, typ|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -143,7 +141,6 @@ func tryCalls(is func(string, error, ...unix.Errno)) {
 		{"setns", unix.SYS_SETNS, [4]uintptr{^uintptr(0)}, unix.EPERM},
 		{"clone with a user namespace", unix.SYS_CLONE, [4]uintptr{unix.CLONE_NEWUSER | unix.CLONE_FS | unix.CLONE_THREAD}, unix.EPERM},
 		{"clone3", unix.SYS_CLONE3, [4]uintptr{0, 0}, unix.ENOSYS},
-		{"io_uring_setup", unix.SYS_IO_URING_SETUP, [4]uintptr{0, 0}, unix.ENOSYS},
 		{"io_setup", unix.SYS_IO_SETUP, [4]uintptr{1, 0}, unix.ENOSYS},
 		{"keyctl", unix.SYS_KEYCTL, [4]uintptr{^uintptr(0)}, unix.EPERM},
 		{"userfaultfd", unix.SYS_USERFAULTFD, [4]uintptr{1 << 30}, unix.EPERM},
@@ -182,28 +179,70 @@ func privileges(add func(string, bool, string)) {
 	add("be dumped", err == nil && n == 0, fmt.Sprint(n))
 }
 
-// limits tries to exceed each limit that was set. That of processes is not on us, but on
-// the command: there it is what was told to the kernel or it is not started.
-func (p *prober) limits(bounded []string, add func(string, bool, string), is func(string, error, ...unix.Errno)) {
+// limits tries to exceed each limit that can be tried at little cost. Some are not on us,
+// but the command takes them upon itself or is not started; here they are for a moment, to
+// see that the kernel keeps them. What is not tried: processes, time, and what a control
+// group bounds.
+func (p *prober) limits(is func(string, error, ...unix.Errno)) {
 	l := p.spec.Limits.withDefaults()
-	_, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, int(l.Files))
-	is("open too many descriptors", err, unix.EINVAL, unix.EMFILE)
-	if l.FileSize > 0 {
-		is("make a file too big", tooBig(l.FileSize), unix.EFBIG)
+	if l.Files >= ownFiles {
+		is("open too many descriptors", tooMany(l.Files), unix.EINVAL, unix.EMFILE)
 	}
-	if l.Memory > 0 {
-		b, err := unix.Mmap(-1, 0, int(max(l.Memory, minMemory)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
-		if err == nil {
-			_ = unix.Munmap(b)
+	for _, x := range lateLimits(l, true) {
+		switch x.Resource {
+		case unix.RLIMIT_NOFILE:
+			is("open too many descriptors", p.under(x, tooMany), unix.EINVAL, unix.EMFILE)
+		case unix.RLIMIT_FSIZE:
+			is("make a file too big", p.under(x, tooBig), unix.EFBIG)
+		case unix.RLIMIT_DATA:
+			is("take too much memory", p.under(x, tooMuch), unix.ENOMEM)
 		}
-		is("take too much memory", err, unix.ENOMEM)
 	}
-	if l.Processes > 0 {
-		// The kernel exempts the real root from the resource limit, whatever its
-		// namespace, and nobody from that of a group.
-		held := slices.Contains(bounded, cgroup.Pids) || os.Geteuid() != 0 && !p.noLimits
-		add("start too many processes", held, fmt.Sprintf("groups bound %q, uid %d", bounded, os.Geteuid()))
+}
+
+// under tries what is beyond a limit while it is in force for this process.
+func (p *prober) under(l rlimit, try func(n uint64) error) error {
+	if p.noLimits {
+		return try(l.N)
 	}
+	var old unix.Rlimit
+	if err := unix.Getrlimit(l.Resource, &old); err != nil {
+		return err
+	}
+	low := unix.Rlimit{Cur: min(l.N, old.Max), Max: old.Max}
+	put := func(to *unix.Rlimit) unix.Errno {
+		_, _, e := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, uintptr(l.Resource), uintptr(unsafe.Pointer(to)), 0, 0, 0)
+		return e
+	}
+	if e := put(&low); e != 0 {
+		return e
+	}
+	err := try(low.Cur)
+	if e := put(&old); e != 0 {
+		return e
+	}
+	return err
+}
+
+// tooMany makes a descriptor beyond n.
+func tooMany(n uint64) error {
+	fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, int(min(n, 1<<30)))
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+// tooMuch asks for n bytes of memory beside what there is, by the system call alone: what
+// allocates in between could be refused as well.
+func tooMuch(n uint64) error {
+	n = min(n, 1<<46)
+	addr, _, e := unix.RawSyscall6(unix.SYS_MMAP, 0, uintptr(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE, ^uintptr(0), 0)
+	if e != 0 {
+		return e
+	}
+	_, _, _ = unix.RawSyscall(unix.SYS_MUNMAP, addr, uintptr(n), 0)
+	return nil
 }
 
 // tooBig grows a file in memory beyond n bytes.
@@ -233,31 +272,48 @@ type lures struct {
 // there or lie in what is granted are left out.
 var foreign = [...]string{"/root", "/home", "/var", "/srv", "/mnt", "/boot", "/sys", "/run", "/etc/shadow", "/etc/hostname", "/etc/machine-id"}
 
-// layLures opens the sockets and names the files.
+// layLures opens the sockets and, for an isolated launch, names the files.
 func layLures(s *Spec, marker string) *lures {
 	l := &lures{loop: -1, abstract: -1}
 	l.bait = bait{Abstract: "asp" + marker, Pid: os.Getpid(), Keyring: sessionKeyring()}
 	l.problem = l.listen()
-	paths := append(foreign[:], s.Hide...)
+	if !s.Isolate {
+		return l
+	}
+	paths := slices.Clone(foreign[:])
 	if exe, err := os.Executable(); err == nil {
 		paths = append(paths, exe)
 	}
 	for _, t := range s.Protect {
 		paths = append(paths, t.Path)
 	}
+	paths = slices.DeleteFunc(paths, func(p string) bool { return granted(s, p) })
+	// What is to be hidden is looked for wherever it lies.
+	paths = append(paths, s.Hide...)
+	slices.Sort(paths)
 	for _, p := range slices.Compact(paths) {
-		if granted(s, p) {
-			continue
-		}
-		var st unix.Stat_t
-		if unix.Stat(p, &st) == nil {
-			l.bait.Outside = append(l.bait.Outside, outside{p, uint64(st.Dev), st.Ino})
+		if id, err := identify(p); err == nil {
+			l.bait.Outside = append(l.bait.Outside, outside{Path: p, ID: id})
 		}
 	}
 	return l
 }
 
-// granted tells whether a launch may show path: whole, or what lies there otherwise.
+// identify names the file at path so that it is recognized through a shield, too, which
+// has numbers of its own: by the time when it came to be, or where nobody keeps that,
+// when it was changed.
+func identify(path string) (string, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_SYNC_AS_STAT, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
+		return "", err
+	}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		return fmt.Sprintf("born %d.%09d", st.Btime.Sec, st.Btime.Nsec), nil
+	}
+	return fmt.Sprintf("changed %d.%09d", st.Ctime.Sec, st.Ctime.Nsec), nil
+}
+
+// granted tells whether a launch may show path.
 func granted(s *Spec, path string) bool {
 	if SystemPath(path) {
 		return true
@@ -268,7 +324,9 @@ func granted(s *Spec, path string) bool {
 		}
 	}
 	for _, m := range s.Mounts {
-		if m.Kind != MountTmpfs && (inside(path, m.Target) && m.Source == m.Target || path == m.Target && m.Kind == MountBindRO) {
+		switch {
+		case m.Kind == MountOverlay && m.Lower == m.Target && inside(path, m.Target), m.Kind != MountTmpfs && m.Source == m.Target && inside(path, m.Target),
+			m.Kind == MountBindRO && path == m.Target:
 			return true
 		}
 	}
@@ -302,6 +360,17 @@ func (l *lures) listen() (err error) {
 	return err
 }
 
+// problems are what keeps the lures from proving anything, or that they were taken.
+func (l *lures) problems() []string {
+	switch {
+	case l.problem != nil:
+		return []string{"no listener to try: " + l.problem.Error()}
+	case l.visited():
+		return []string{"a socket of the host was reached"}
+	}
+	return nil
+}
+
 // visited tells whether somebody connected to one of ours.
 func (l *lures) visited() bool {
 	for _, fd := range []int{l.loop, l.abstract} {
@@ -330,25 +399,24 @@ const attemptsMade = 30
 
 // isolated raises a proven MediatedWrite to Isolated where everything that was tried
 // failed, or says why not.
-func (b *Boundary) isolated(s *Spec, r report, l *lures) {
-	b.Attempts = append(b.Attempts, r.Attempts...)
+func (b *Boundary) isolated(s *Spec, r report, places int, bounded []string) {
 	var broken []string
 	for _, a := range r.Attempts {
 		if !a.Held {
 			broken = append(broken, fmt.Sprintf("%.100q: %.60s", a.Name, a.Answer))
 		}
 	}
-	switch {
-	case l.problem != nil:
-		broken = append(broken, "no listener to try: "+l.problem.Error())
-	case l.visited():
-		broken = append(broken, "a socket of the host was reached")
-	}
-	if len(r.Attempts) < attemptsMade || len(l.bait.Outside) == 0 {
+	if len(r.Attempts) < attemptsMade || places == 0 {
 		broken = append(broken, fmt.Sprintf("only %d attempts were made", len(r.Attempts)))
 	}
 	if s.Network {
 		broken = append(broken, "no network namespace")
+	}
+	l := s.Limits
+	if l.Processes > 0 && os.Geteuid() == 0 && !slices.Contains(bounded, cgroup.Pids) {
+		// The kernel exempts the real root from the resource limit, whatever its
+		// namespace, and nobody from that of a group.
+		broken = append(broken, "nothing limits the processes of root")
 	}
 	switch {
 	case b.Level < MediatedWrite:
@@ -360,6 +428,26 @@ func (b *Boundary) isolated(s *Spec, r report, l *lures) {
 		if len(s.Egress) > 0 {
 			network = "no network but through a proxy"
 		}
-		b.Evidence += fmt.Sprintf("; private root, Landlock, system call filter, %s, no capability; %d attempts from inside to read %d places outside, to reach the host's sockets, processes and addresses, to make forbidden system calls and to exceed the limits all failed", network, len(r.Attempts), len(l.bait.Outside))
+		b.Evidence += fmt.Sprintf("; private root, Landlock, system call filter, %s, no capability; %d attempts from inside to read %d places outside, to reach the host's sockets, processes and addresses, and to make forbidden system calls all failed", network, len(r.Reached)+len(r.Attempts), places)
+		b.Evidence += "; limits " + limitsSaid(l)
 	}
+}
+
+// limitsSaid tells the limits whose excess was tried and failed from those that are only set.
+func limitsSaid(l Limits) string {
+	tried, set := []string{"descriptors"}, []string{"wall clock"}
+	for _, x := range []struct {
+		on    uint64
+		name  string
+		tried bool
+	}{{l.FileSize, "file size", true}, {l.Memory, "memory of a process", true}, {l.Processes, "processes", false}, {l.CPUPct, "processor time", false}} {
+		switch {
+		case x.on == 0:
+		case x.tried:
+			tried = append(tried, x.name)
+		default:
+			set = append(set, x.name)
+		}
+	}
+	return "tried to exceed: " + strings.Join(tried, ", ") + "; set, not tried: " + strings.Join(set, ", ")
 }

@@ -55,6 +55,9 @@ type child struct {
 	ring     int         // session keyring, of an isolated launch
 	proxy    int         // port of the listener that the host serves, 0 for none
 	groups   []int       // descriptors by which the command enters control groups
+	lure     *lure       // nil where the root is the host's
+	shared   []string    // directories of the host's that are shown without a shield
+	left     []string    // and those that are not shown, for the many mounts in them
 	stopping atomic.Bool // the parent's pipe ended: nothing more is reported
 }
 
@@ -126,9 +129,9 @@ func (c *child) setup() error {
 				}
 			}
 		}
-		mounts := setupMounts
-		if c.isolating(layerRoot) {
-			mounts = privateRoot
+		mounts := c.sharedRoot
+		if c.order.PrivateRoot && !c.off(layerRoot) {
+			mounts = c.privateRoot
 		}
 		if err := mounts(s, c.order.Pinned); err != nil {
 			return err
@@ -143,7 +146,7 @@ func (c *child) setup() error {
 		}
 	}
 	if !s.Isolate || c.isolating(layerLimits) {
-		if err := setLimits(s.Limits.withDefaults(), s.Isolate); err != nil {
+		if err := setLimits(s.Limits.withDefaults()); err != nil {
 			return err
 		}
 	}
@@ -161,16 +164,22 @@ func (c *child) setup() error {
 			return err
 		}
 	}
-	if c.isolating(layerSeccomp) {
+	switch {
+	case c.isolating(layerSeccomp):
 		return seccomp()
+	case !s.Isolate && c.order.Namespaces && !c.off(layerSeccomp):
+		_ = filterSockets() // the probe sees it where there is none
 	}
 	return nil
 }
 
 // isolating tells whether a layer of an isolated launch is to be set up.
 func (c *child) isolating(layer string) bool {
-	return c.order.Spec.Isolate && !slices.Contains(c.order.Off, layer)
+	return c.order.Spec.Isolate && !c.off(layer)
 }
+
+// off tells whether a test left a layer out.
+func (c *child) off(layer string) bool { return slices.Contains(c.order.Off, layer) }
 
 // keyring leaves the caller's session keyring for a new one. Its number is kept where it
 // is the one in force, to be compared with the caller's; once system calls are filtered
@@ -204,8 +213,13 @@ func sessionKeyring() int {
 func (c *child) probe() (bool, error) {
 	p := &prober{marker: c.order.Marker, spec: &c.order.Spec, namespaces: c.order.Namespaces, noLimits: !c.isolating(layerLimits)}
 	r := p.run()
+	r.Shared, r.Left = c.shared, c.left
+	if p.namespaces {
+		p.reach(&r, c.order.Bait, c.lure)
+		c.lure.close()
+	}
 	if p.spec.Isolate {
-		p.attempt(&r, c.order.Bait, c.ring, c.order.Bounded)
+		p.attempt(&r, c.order.Bait, c.ring)
 	}
 	if c.proxy != 0 {
 		p.askProxy(&r, c.proxy, c.order.Bait)
@@ -285,12 +299,12 @@ func (c *child) start() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	processes := s.Limits.Processes
+	limits := lateLimits(s.Limits, s.Isolate)
 	if s.Isolate && !c.isolating(layerLimits) {
-		processes = 0
+		limits = nil
 	}
-	if processes > 0 || len(c.groups) > 0 {
-		return c.startThrough(&startOrder{exe, s.Argv, env, processes, len(c.groups)})
+	if len(limits) > 0 || len(c.groups) > 0 {
+		return c.startThrough(&startOrder{exe, s.Argv, env, limits, len(c.groups)})
 	}
 	pid, err := syscall.ForkExec(exe, s.Argv, &syscall.ProcAttr{
 		Env:   env,

@@ -83,16 +83,18 @@ func (p *Process) endProxy() []string {
 
 // askProxy asks from inside for what must never be let through.
 func (p *prober) askProxy(r *report, port int, b *bait) {
-	hosts := []string{"169.254.169.254:80", "[::1]:22", "asp-probe.invalid:443"}
-	if b != nil {
-		hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", b.Port))
-	}
-	for _, h := range hosts {
-		answer, err := askOnce(port, h)
+	ask := func(host, name string) {
+		answer, err := askOnce(port, host)
 		if err != nil {
 			answer = err.Error()
 		}
-		r.Attempts = append(r.Attempts, Attempt{proxyAttempt + h, strings.HasPrefix(answer, "HTTP/1.1 403 "), answer})
+		r.Attempts = append(r.Attempts, Attempt{proxyAttempt + name, strings.HasPrefix(answer, "HTTP/1.1 403 "), answer})
+	}
+	for _, h := range []string{"169.254.169.254:80", "[::1]:22", "asp-probe.invalid:443"} {
+		ask(h, h)
+	}
+	if b != nil {
+		ask(fmt.Sprintf("127.0.0.1:%d", b.Port), "a listener on the host's loopback") // the same launch, the same record
 	}
 }
 
@@ -116,9 +118,6 @@ func askOnce(port int, host string) (string, error) {
 
 // egress lowers a level that the proxy does not keep, and says what it lets through.
 func (b *Boundary) egress(s *Spec, r report) {
-	if !s.Isolate {
-		b.Attempts = append(b.Attempts, r.Attempts...)
-	}
 	b.Egress = slices.Clone(s.Egress)
 	asked, held := 0, true
 	for _, a := range r.Attempts {

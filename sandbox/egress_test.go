@@ -55,7 +55,7 @@ func TestEgress(t *testing.T) {
 		if asked < 3 {
 			t.Errorf("isolate %v: the probe asked %d times: %v", isolate, asked, b.Record())
 		}
-		if log := strings.Join(res.Egress, " "); !strings.Contains(log, `refused "other.invalid:443"`) || !strings.Contains(log, "listed.invalid:443: the name could not be resolved") {
+		if log := strings.Join(res.Egress, " "); strings.Contains(log, "asp-probe.invalid") || !strings.Contains(log, `refused "other.invalid:443"`) || !strings.Contains(log, "listed.invalid:443: the name could not be resolved") {
 			t.Errorf("isolate %v: log %q", isolate, log)
 		}
 	}

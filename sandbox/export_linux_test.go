@@ -1,7 +1,11 @@
 package sandbox
 
-// Layers are the layers of an isolated launch that Without leaves out.
-var Layers = []string{layerRoot, layerLandlock, layerSeccomp, layerNetwork, layerPrivileges, layerKeyring, layerLimits}
+// Layers are the layers of an isolated launch that Without leaves out, and
+// MediatedLayers those of any launch with namespaces.
+var (
+	Layers         = []string{layerRoot, layerShield, layerLandlock, layerSeccomp, layerNetwork, layerPrivileges, layerKeyring, layerLimits}
+	MediatedLayers = []string{layerRoot, layerShield, layerSeccomp, layerNetwork}
+)
 
 // Without returns s with one layer left out. Only the tests of this room can: the
 // program has no switch that weakens a launch.

@@ -4,14 +4,15 @@ package sandbox
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 )
 
 func TestParseMountInfo(t *testing.T) {
-	got, err := parseMountInfo([]byte("22 1 0:1 / / ro,relatime - ext4 /dev/x rw\n23 22 0:2 / /a\\040b\\134\\011 rw,nosuid shared:1 - tmpfs t rw\n"))
-	if err != nil || len(got) != 2 || got[0] != (mountInfo{"/", true}) || got[1] != (mountInfo{"/a b\\\t", false}) {
+	got, err := parseMountInfo([]byte("22 1 0:1 / / ro,relatime - ext4 /dev/x rw\n23 22 0:2 / /a\\040b\\134\\011 rw,nosuid,noexec shared:1 - tmpfs t rw\n"))
+	if err != nil || len(got) != 2 || got[0] != (mountInfo{point: "/", fsType: "ext4", readOnly: true}) || got[1] != (mountInfo{point: "/a b\\\t", fsType: "tmpfs", noExec: true}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if _, err := parseMountInfo([]byte("garbage\n")); err == nil {
@@ -54,6 +55,7 @@ func TestVerdict(t *testing.T) {
 	live, lands := t.TempDir(), t.TempDir()
 	s := &Spec{Protect: []Protect{{Path: live}}}
 	denied := probeAnswer{Path: live, Errno: 30}
+	held := []Attempt{{"connect", true, "ECONNREFUSED"}}
 	for _, c := range []struct {
 		name  string
 		r     report
@@ -62,26 +64,36 @@ func TestVerdict(t *testing.T) {
 		want  Level
 		write bool
 	}{
-		{"denied", report{Probes: []probeAnswer{denied}}, true, "", MediatedWrite, false},
-		{"not there", report{Probes: []probeAnswer{{Path: live, Missing: true, Errno: 2}}}, true, "", MediatedWrite, false},
+		{"denied", report{Reached: held, Probes: []probeAnswer{denied}}, true, "", MediatedWrite, false},
+		{"not there", report{Reached: held, Probes: []probeAnswer{{Path: live, Missing: true, Errno: 2}}}, true, "", MediatedWrite, false},
 		{"not asked", report{}, true, "", Gated, false},
-		{"other error", report{Probes: []probeAnswer{{Path: live, Errno: 5}}}, true, "", Gated, false},
-		{"created on the host", report{Probes: []probeAnswer{{Path: live, Created: true, Mount: "host"}}}, true, "", Gated, false},
-		{"writable mount elsewhere", report{Probes: []probeAnswer{denied}, Writable: []string{"/mnt"}}, true, "", Gated, false},
-		{"probe failed", report{Probes: []probeAnswer{denied}, ProbeErr: "no mountinfo"}, true, "", Gated, false},
-		{"marker did not land", report{Probes: []probeAnswer{{Path: live, Created: true, Mount: "declared"}}}, true, lands, Gated, false},
-		{"writable", report{Probes: []probeAnswer{{Path: live, Access: true}}}, true, "", Advisory, true},
-		{"no namespaces", report{Probes: []probeAnswer{{Path: live, Access: true}}}, false, "", Advisory, true},
-		{"no namespaces, no permission", report{Probes: []probeAnswer{{Path: live}}}, false, "", Advisory, false},
+		{"other error", report{Reached: held, Probes: []probeAnswer{{Path: live, Errno: 5}}}, true, "", Gated, false},
+		{"created on the host", report{Reached: held, Probes: []probeAnswer{{Path: live, Created: true, Mount: "host"}}}, true, "", Gated, false},
+		{"writable mount elsewhere", report{Reached: held, Probes: []probeAnswer{denied}, Writable: []string{"/mnt"}}, true, "", Gated, false},
+		{"probe failed", report{Reached: held, Probes: []probeAnswer{denied}, ProbeErr: "no mountinfo"}, true, "", Gated, false},
+		{"marker did not land", report{Reached: held, Probes: []probeAnswer{{Path: live, Created: true, Mount: "declared"}}}, true, lands, Gated, false},
+		{"writable", report{Reached: held, Probes: []probeAnswer{{Path: live, Access: true}}}, true, "", Advisory, true},
+		{"no namespaces", report{Reached: held, Probes: []probeAnswer{{Path: live, Access: true}}}, false, "", Advisory, true},
+		{"no namespaces, no permission", report{Reached: held, Probes: []probeAnswer{{Path: live}}}, false, "", Advisory, false},
 	} {
 		s.Protect[0].Lands = c.lands
-		b := verdict(s, c.r, ".asp-probe-x", c.ns)
+		b := verdict(s, c.r, ".asp-probe-x", c.ns, nil)
 		if b.Level != c.want || b.DirectWrite != c.write || b.Evidence == "" {
 			t.Errorf("%s: %+v", c.name, b)
 		}
 	}
-	if b := verdict(&Spec{}, report{}, "m", true); b.Level != Gated || !strings.Contains(b.Evidence, "nothing was named") {
+	if b := verdict(&Spec{}, report{}, "m", true, nil); b.Level != Gated || !strings.Contains(b.Evidence, "nothing was named") {
 		t.Errorf("nothing to protect: %+v", b)
+	}
+}
+
+// A starter that ended without a word was not the command.
+func TestStarterHeard(t *testing.T) {
+	for said, want := range map[string]string{"": errStarter.Error(), ready: "", ready + "exec: no such file": "exec: no such file", "enter control group": "enter control group"} {
+		_, err := heard(said)
+		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
+			t.Errorf("%q: %s, want %q", said, got, want)
+		}
 	}
 }
 

@@ -54,7 +54,7 @@ type landlockRule struct {
 // namespace is what closes it.
 func landlockRules(s *Spec, groups bool) []landlockRule {
 	rules := []landlockRule{{"/", fsRead}, {"/dev", fsNodes}, {"/proc", fsNodes}, {"/dev/shm", ^uint64(0)}, {"/dev/pts", fsNodes}}
-	if s.Limits.Processes > 0 || groups {
+	if len(lateLimits(s.Limits, true)) > 0 || groups {
 		// For the starter. The command has no way to it: of the processes that it can see,
 		// the only one that is of this file cannot be looked into.
 		rules = append(rules, landlockRule{"/proc/self/exe", fsRead})

@@ -30,6 +30,8 @@ func TestMain(m *testing.M) {
 func helper(what string) int {
 	ctx := context.Background()
 	switch what {
+	case "reach":
+		return reachOut()
 	case "run": // sh -c $SCRIPT in namespaces, or plain
 		caps := sandbox.Caps{}
 		if os.Getenv("PLAIN") == "" {

@@ -40,13 +40,15 @@ func fail(err error, format string, a ...any) error {
 type placed struct {
 	target string
 	fd     int
-	file   bool // the mount is of a single file
-	hide   bool // attach only where target exists, and make it read-only afterwards
-	must   bool // attach even where the target must be made
+	file   bool   // the mount is of a single file
+	link   string // no mount, but a symbolic link to this
+	bare   bool   // no mount, but a directory
+	hide   bool   // attach only where target exists, and make it read-only afterwards
+	must   bool   // attach even where the target must be made
 	label  string
 }
 
-// setupMounts gives the process the view that s describes. Order matters:
+// sharedRoot gives the process the view that s describes. Order matters:
 //  1. nothing done here may propagate to the host;
 //  2. all sources are opened and all mounts made, detached, while everything is
 //     still visible and writable (an overlay cannot be made over a read-only
@@ -57,14 +59,19 @@ type placed struct {
 //
 // Mounts inherited from the host are locked by the kernel: neither the command
 // nor a further user namespace of it can detach ours to see what is below.
-func setupMounts(s *Spec, pin string) error {
+//
+// This is for machines where the root cannot be changed. Sockets of the host can be
+// connected to then, and no more than Gated is proved.
+func (c *child) sharedRoot(s *Spec, pin string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fail(err, "make mounts private")
 	}
-	list, err := prepare(s)
-	if err != nil {
+	c.shared = []string{"/"}
+	v := &view{}
+	if err := prepare(s, v); err != nil {
 		return err
 	}
+	list := v.list
 	if pin != "" {
 		p, err := preparePinned(pin)
 		if err != nil {
@@ -79,6 +86,7 @@ func setupMounts(s *Spec, pin string) error {
 	sort.SliceStable(list, func(i, j int) bool {
 		return strings.Count(list[i].target, "/") < strings.Count(list[j].target, "/")
 	})
+	defer letGo(list)
 	for _, p := range list {
 		if err := attach(p); err != nil {
 			return err
@@ -100,34 +108,38 @@ func setupMounts(s *Spec, pin string) error {
 	return nil
 }
 
-func prepare(s *Spec) ([]placed, error) {
-	var list []placed
+// prepare adds to v what every launch has, what is hidden, and the declared mounts.
+func prepare(s *Spec, v *view) error {
 	proc, err := newFS("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
-		return nil, fail(err, "make own /proc")
+		return fail(err, "make own /proc")
 	}
-	list = append(list, placed{target: "/proc", fd: proc, must: true, label: "proc"})
+	v.list = append(v.list, placed{target: "/proc", fd: proc, must: true, label: "proc"})
 	size := memorySize(s)
 	dev, err := prepareDev(size)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	list = append(list, dev...)
+	v.list = append(v.list, dev...)
 	for _, h := range s.Hide {
-		fd, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755", "size", "1m")
-		if err != nil {
-			return nil, fail(err, "make empty directory")
+		if err := v.cover(h, "hide", v.made[h]); err != nil {
+			return err
 		}
-		list = append(list, placed{target: h, fd: fd, hide: true, label: "hide"})
 	}
 	for _, m := range s.Mounts {
+		if m.Kind == MountBindRO && v.mounts != nil {
+			if err := v.show(m.Source, m.Target, true); err != nil {
+				return err
+			}
+			continue
+		}
 		p, err := prepareMount(m, size...)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		list = append(list, p)
+		v.list = append(v.list, p)
 	}
-	return list, nil
+	return nil
 }
 
 // memorySize bounds a file system in memory where memory is bounded at all: what is in
@@ -282,7 +294,28 @@ func prepareDev(size []string) ([]placed, error) {
 	return list, nil
 }
 
+// letGo closes the descriptors of mounts that are attached.
+func letGo(list []placed) {
+	for _, p := range list {
+		if p.link == "" && !p.bare {
+			unix.Close(p.fd)
+		}
+	}
+}
+
 func attach(p placed) error {
+	if p.link != "" {
+		if err := os.MkdirAll(path.Dir(p.target), 0o755); err != nil {
+			return fail(err, "make directory of link %.200q", p.target)
+		}
+		if err := os.Symlink(p.link, p.target); err != nil && !os.IsExist(err) {
+			return fail(err, "make link %.200q", p.target)
+		}
+		return nil
+	}
+	if p.bare {
+		return fail(os.MkdirAll(p.target, 0o755), "make directory %.200q", p.target)
+	}
 	var st unix.Stat_t
 	err := unix.Stat(p.target, &st)
 	if err == unix.ENOENT && p.must {

@@ -54,30 +54,44 @@ func setLimit(res int, n uint64) error {
 	return syscall.Setrlimit(res, &syscall.Rlimit{Cur: n, Max: n})
 }
 
-// setLimits sets the limits of this process, which the command inherits. Those of
-// memory and file size come with isolation only; that of processes is for the starter.
-func setLimits(l Limits, isolate bool) error {
+const (
+	// minFiles is the least number of descriptors that a usual program can do with: a shell
+	// keeps its own from 10 on. Fewer are raised to it.
+	minFiles = 16
+	// ownFiles is what the child half itself may need.
+	ownFiles = 256
+)
+
+// setLimits sets the limits of this process that the command inherits. The others are for
+// the starter: under them this process might not live to report.
+func setLimits(l Limits) error {
 	// One byte, not none: where the kernel hands core files to a program of the host,
 	// it starts that whatever the limit is, but for this one.
 	if err := setLimit(unix.RLIMIT_CORE, 1); err != nil {
 		return fail(err, "limit core files")
 	}
-	if err := setLimit(unix.RLIMIT_NOFILE, l.Files); err != nil {
-		return fail(err, "limit descriptors")
+	return fail(setLimit(unix.RLIMIT_NOFILE, max(l.Files, ownFiles)), "limit descriptors")
+}
+
+// lateLimits are those of memory and file size, which come with isolation only, of
+// processes, and of descriptors where few are allowed.
+func lateLimits(l Limits, isolate bool) []rlimit {
+	var out []rlimit
+	if n := l.withDefaults().Files; n < ownFiles {
+		out = append(out, rlimit{"descriptors", unix.RLIMIT_NOFILE, max(n, minFiles)})
 	}
 	if isolate && l.FileSize > 0 {
-		if err := setLimit(unix.RLIMIT_FSIZE, l.FileSize); err != nil {
-			return fail(err, "limit file size")
-		}
+		out = append(out, rlimit{"file size", unix.RLIMIT_FSIZE, l.FileSize})
 	}
 	if isolate && l.Memory > 0 {
 		// Not the address space: run-time systems reserve far more of it than they
 		// ever use.
-		if err := setLimit(unix.RLIMIT_DATA, max(l.Memory, minMemory)); err != nil {
-			return fail(err, "limit memory")
-		}
+		out = append(out, rlimit{"memory", unix.RLIMIT_DATA, max(l.Memory, minMemory)})
 	}
-	return nil
+	if l.Processes > 0 {
+		out = append(out, rlimit{"processes", unix.RLIMIT_NPROC, l.Processes})
+	}
+	return out
 }
 
 // loopbackUp brings up the only interface of a fresh network namespace: tests

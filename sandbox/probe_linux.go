@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,7 +57,7 @@ func (p *prober) run() report {
 	return r
 }
 
-// ours tells whether a mount point is one of those that setupMounts made.
+// ours tells whether a mount point is one of those that this launch made.
 func (p *prober) ours(point string) bool {
 	if p.spec.Isolate && point == trap || point == "/proc" || point == "/dev/shm" || point == "/dev/pts" {
 		return true
@@ -78,18 +79,12 @@ func (p *prober) try(path string, mounts []mountInfo) probeAnswer {
 		a.Errno = errnoOf(err)
 		return a
 	}
-	var on *mountInfo
-	for i := range mounts {
-		// The last line of equal points is the one on top.
-		if m := &mounts[i]; inside(path, m.point) && (on == nil || len(m.point) >= len(on.point)) {
-			on = m
-		}
-	}
-	if on == nil || !on.readOnly && !p.ours(on.point) {
+	m := on(mounts, path)
+	if m == nil || !m.readOnly && !p.ours(m.point) {
 		a.Access = unix.Access(path, unix.W_OK) == nil
 		return a
 	}
-	if p.ours(on.point) {
+	if p.ours(m.point) {
 		a.Mount = "declared"
 	}
 	name, tmp := filepath.Join(path, p.marker), filepath.Join(path, p.marker+".new")
@@ -125,8 +120,8 @@ func inside(path, dir string) bool {
 }
 
 type mountInfo struct {
-	point    string
-	readOnly bool
+	point, fsType    string
+	readOnly, noExec bool
 }
 
 func readMountInfo() ([]mountInfo, error) {
@@ -148,6 +143,10 @@ func parseMountInfo(b []byte) ([]mountInfo, error) {
 		m := mountInfo{point: unescape(string(f[4]))}
 		for o := range strings.SplitSeq(string(f[5]), ",") {
 			m.readOnly = m.readOnly || o == "ro"
+			m.noExec = m.noExec || o == "noexec"
+		}
+		if i := slices.IndexFunc(f, func(x []byte) bool { return string(x) == "-" }); i > 0 && i+1 < len(f) {
+			m.fsType = string(f[i+1])
 		}
 		out = append(out, m)
 	}
@@ -174,8 +173,8 @@ func unescape(s string) string {
 }
 
 // verdict is the parent's half of the proof: it looks from outside where the
-// markers are.
-func verdict(s *Spec, r report, marker string, namespaces bool) Boundary {
+// markers are. problems are those of its lures.
+func verdict(s *Spec, r report, marker string, namespaces bool, problems []string) Boundary {
 	b := Boundary{Level: Advisory, Namespaces: namespaces}
 	answers := map[string]probeAnswer{}
 	for _, a := range r.Probes {
@@ -223,6 +222,21 @@ func verdict(s *Spec, r report, marker string, namespaces bool) Boundary {
 			say(false, unix.ErrnoName(unix.Errno(a.Errno)))
 		}
 	}
+	b.Attempts = append(append(b.Attempts, r.Reached...), r.Attempts...)
+	if namespaces {
+		doubts = append(doubts, problems...)
+		if len(r.Reached) == 0 {
+			doubts = append(doubts, "what would act outside was not tried")
+		}
+		for _, a := range r.Reached {
+			if !a.Held {
+				doubts = append(doubts, fmt.Sprintf("%s: %.60s", a.Name, a.Answer))
+			}
+		}
+		if len(r.Shared) > 0 {
+			doubts = append(doubts, fmt.Sprintf("sockets and FIFOs of the host can be reached in %.200q", r.Shared[0]))
+		}
+	}
 	if len(r.Writable) > 0 {
 		doubts = append(doubts, fmt.Sprintf("writable mount %.200q", r.Writable[0]))
 	}
@@ -241,10 +255,13 @@ func verdict(s *Spec, r report, marker string, namespaces bool) Boundary {
 		b.Evidence = "no namespaces: the command ran with the caller's rights; its process group and all descendants were killed"
 	case len(doubts) > 0:
 		b.Level = Gated
-		b.Evidence = "own user, mount and pid namespaces and a read-only file system were set up, but the probe was inconclusive: " + strings.Join(doubts, "; ")
+		b.Evidence = "own user, mount and pid namespaces and a read-only file system were set up, but it is not proved that nothing gets out: " + strings.Join(doubts[:min(len(doubts), 6)], "; ")
 	default:
 		b.Level = MediatedWrite
-		b.Evidence = fmt.Sprintf("own user, mount, pid, ipc and uts namespaces; every mount but the declared ones read-only; a probe with the command's credentials wrote at %d protected directories and landed in scratch, and was denied at %d", landed, denied)
+		b.Evidence = fmt.Sprintf("own user, mount, pid, ipc and uts namespaces; every mount but the declared ones read-only; a probe with the command's credentials wrote at %d protected directories and landed in scratch, was denied at %d, and reached no socket or FIFO of the host", landed, denied)
+	}
+	if len(r.Left) > 0 {
+		b.Evidence += fmt.Sprintf("; not shown, for the many mounts in it: %.200q", r.Left[0])
 	}
 	return b
 }

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
@@ -33,31 +32,43 @@ func SystemPath(path string) bool {
 	return slices.ContainsFunc(systemDirs[:], func(d string) bool { return inside(path, d) })
 }
 
-// link is a symbolic link of the private root.
-type link struct{ at, to string }
-
 // privateRoot replaces everything that the host shows by an empty file system in
-// memory, and puts into it what s grants. All sources are opened before, so nothing
-// is resolved through the new root, and nothing of the old one is left to be found
-// beneath it.
-func privateRoot(s *Spec, pin string) error {
+// memory, and puts into it what s grants: in an isolated launch system directories and
+// s.Read, otherwise all directories of the host, each through a shield. All sources are
+// opened before, so nothing is resolved through the new root, and nothing of the old
+// one is left to be found beneath it.
+func (c *child) privateRoot(s *Spec, pin string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fail(err, "make mounts private")
 	}
-	system, links, err := prepareSystem(s)
+	v, err := newView(c.off(layerShield))
 	if err != nil {
 		return err
 	}
-	// A hidden directory can be seen at all only where it lies in a mount.
+	defer unix.Close(v.empty)
+	if s.Isolate {
+		err = v.system(s)
+	} else {
+		err = v.host(s)
+	}
+	if err != nil {
+		return err
+	}
+	// What is to be hidden can be seen only where it lies in what is shown.
 	shown := *s
 	shown.Hide = slices.DeleteFunc(slices.Clone(s.Hide), func(h string) bool {
-		return !slices.ContainsFunc(s.Mounts, func(m Mount) bool { return h != m.Target && inside(h, m.Target) })
+		return s.Isolate && !SystemPath(h) && !slices.ContainsFunc(s.Read, func(r string) bool { return inside(h, r) }) &&
+			!slices.ContainsFunc(s.Mounts, func(m Mount) bool { return h != m.Target && inside(h, m.Target) })
 	})
-	list, err := prepare(&shown)
-	if err != nil {
+	system := v.list
+	v.list = nil
+	if err := prepare(&shown, v); err != nil {
 		return err
 	}
-	list = append(system, slices.DeleteFunc(list, func(p placed) bool { return p.target == "/dev/tty" })...)
+	list := append(system, v.list...)
+	if s.Isolate {
+		list = slices.DeleteFunc(list, func(p placed) bool { return p.target == "/dev/tty" })
+	}
 	if pin != "" {
 		p, err := preparePinned(pin)
 		if err != nil {
@@ -65,6 +76,8 @@ func privateRoot(s *Spec, pin string) error {
 		}
 		list = append(list, p)
 	}
+	c.lure, _ = v.lay() // the probe says that there was none
+	c.shared, c.left = v.shared, v.left
 	fd, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755", "size", "1m")
 	if err != nil {
 		return fail(err, "make private root")
@@ -72,17 +85,10 @@ func privateRoot(s *Spec, pin string) error {
 	if err := enterRoot(fd); err != nil {
 		return err
 	}
-	for _, l := range links {
-		if err := os.MkdirAll(filepath.Dir(l.at), 0o755); err != nil {
-			return fail(err, "make directory of link %.200q", l.at)
-		}
-		if err := os.Symlink(l.to, l.at); err != nil && !os.IsExist(err) {
-			return fail(err, "make link %.200q", l.at)
-		}
-	}
 	sort.SliceStable(list, func(i, j int) bool {
 		return strings.Count(list[i].target, "/") < strings.Count(list[j].target, "/")
 	})
+	defer letGo(list) // they would count against the limit on descriptors
 	for _, p := range list {
 		if err := attach(p); err != nil {
 			return err
@@ -121,35 +127,26 @@ func enterRoot(fd int) error {
 	return fail(unix.Chdir("/"), "enter private root")
 }
 
-// prepareSystem makes the read-only mounts and links of the system directories and of
-// s.Read.
-func prepareSystem(s *Spec) (list []placed, links []link, err error) {
+// system shows the system directories and s.Read.
+func (v *view) system(s *Spec) error {
 	add := func(path string, follow bool) error {
 		if slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Target == path }) {
 			return nil // declared otherwise
 		}
 		if to, err := os.Readlink(path); err == nil && !follow {
-			links = append(links, link{path, to})
+			v.list = append(v.list, placed{target: path, link: to})
 			return nil
 		}
-		p, err := prepareMount(Mount{Kind: MountBindRO, Target: path, Source: path})
-		switch errnoOf(err) {
-		case int(unix.ENOENT), int(unix.ENOTDIR), int(unix.EACCES):
-			return nil // not there, or not for us
-		}
-		if err == nil {
-			list = append(list, p)
-		}
-		return err
+		return v.show(path, path, true)
 	}
 	for _, d := range systemDirs {
 		if err := add(d, false); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
 	for _, f := range systemFiles {
 		if err := add("/etc/"+f, false); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
 	for _, r := range s.Read {
@@ -157,12 +154,23 @@ func prepareSystem(s *Spec) (list []placed, links []link, err error) {
 			continue
 		}
 		if err := add(r, true); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
 	t, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, "mode", "0755", "size", "4k")
 	if err != nil {
-		return nil, nil, fail(err, "make trap")
+		return fail(err, "make trap")
 	}
-	return append(list, placed{target: trap, fd: t, must: true, label: "tmpfs"}), links, nil
+	v.list = append(v.list, placed{target: trap, fd: t, must: true, label: "tmpfs"})
+	return nil
+}
+
+// host shows everything but where something else comes.
+func (v *view) host(s *Spec) error {
+	v.apart = []string{"/proc", "/dev"}
+	for _, m := range s.Mounts {
+		v.apart = append(v.apart, m.Target)
+	}
+	v.apart = append(v.apart, s.Hide...)
+	return v.pieces("/", "/")
 }

@@ -107,7 +107,7 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	p := &Process{half: h, spec: s, started: time.Now(), running: make(chan struct{}), done: make(chan struct{})}
 	p.watching.Add(1)
 	go p.watch(ctx)
-	o := order{Spec: s, Namespaces: namespaces, Marker: marker, Pinned: pinned, Off: s.off}
+	o := order{Spec: s, Namespaces: namespaces, PrivateRoot: caps.PrivateRoot.Answer == Yes, Marker: marker, Pinned: pinned, Off: s.off}
 	enter, held, unbound := h.bound(s.Limits)
 	o.Groups, o.Bounded = len(enter), held
 	defer func() {
@@ -116,7 +116,7 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 		}
 	}()
 	var l *lures
-	if s.Isolate {
+	if namespaces {
 		l = layLures(&s, marker)
 		o.Bait = &l.bait
 		defer l.close()
@@ -195,12 +195,17 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, 
 	default:
 		return fmt.Errorf("start sandbox: child answered %q", r.Stage)
 	}
-	p.boundary = verdict(&p.spec, r, o.Marker, o.Namespaces)
+	var problems []string
 	if l != nil {
-		p.boundary.isolated(&p.spec, r, l)
+		problems = l.problems()
+	}
+	p.boundary = verdict(&p.spec, r, o.Marker, o.Namespaces, problems)
+	if p.spec.Isolate && l != nil {
+		p.boundary.isolated(&p.spec, r, len(l.bait.Outside), o.Bounded)
 	}
 	if p.proxy != nil {
 		p.boundary.egress(&p.spec, r)
+		p.proxy.Forget()
 	}
 	p.boundary.Bounded = o.Bounded
 	if len(o.Bounded) > 0 {

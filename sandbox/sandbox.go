@@ -3,9 +3,10 @@
 // data, the answer is a Result and the Boundary that this very launch proved.
 //
 // What a launch with namespaces gives: a user, mount, pid, ipc, uts and (unless
-// Spec.Network) network namespace; the declared mounts; everything else of the
-// file system read-only, without devices and set-id programs; an own /proc and
-// /dev; no capability, no_new_privs, no descriptor but 0 to 2, an environment
+// Spec.Network) network namespace; a private root with the declared mounts and the
+// host's directories through shields: read-only, without devices and set-id programs, and
+// without anybody who listens at a socket or a FIFO in them; an own /proc and
+// /dev; no socket family that namespaces do not cut off; no capability, no_new_privs, no descriptor but 0 to 2, an environment
 // that is exactly Spec.Env. The identity inside is the caller's own uid and gid,
 // mapped one to one and nothing else mapped: git's ownership check, programs
 // that refuse to run as root, and files made in the scratch tree all behave as
@@ -14,16 +15,16 @@
 //
 // What it never does: claim a level from configuration. Before the command runs,
 // a probe inside the same sandbox, with the same credentials, tries to write
-// where the protected directories are; the parent then looks where the marker
-// landed. Only that answer makes MediatedWrite.
+// where the protected directories are, and to reach somebody who would do it for it
+// (sockets by path, name and port, a FIFO); the parent then looks where the marker
+// landed and whether anybody came. Only that answer makes MediatedWrite.
 //
-// With Spec.Isolate there also is a private root that holds nothing but system
-// directories, Spec.Read and the declared mounts; Landlock and a system call filter;
+// With Spec.Isolate the private root holds nothing but system
+// directories, Spec.Read and the declared mounts; there are Landlock and a system call filter;
 // a session keyring of its own; limits on memory and file size. The probe then tries
 // much more (Boundary.Attempts), and only if all of it fails the level is Isolated.
 //
-// Known limits: without Isolate, sockets with a path outside the hidden directories
-// can still be connected to and memory is not limited; over a tree owned by somebody
+// Known limits: without Isolate memory is not limited; over a tree owned by somebody
 // else even root's command can only read, because it holds no capability.
 //
 // Any program that calls Run or Probe must call ChildMain first thing in main:
@@ -51,7 +52,7 @@ const (
 	// but the probe could not establish where a write would land.
 	Gated
 	// MediatedWrite: a probe from inside this launch proved that writes do not
-	// reach the protected directories.
+	// reach the protected directories, and that nobody outside does them for the command.
 	MediatedWrite
 	// Isolated: MediatedWrite, and in this launch everything that was tried from
 	// inside against the rest of the machine failed: reads outside the grant, the
@@ -87,6 +88,11 @@ type UnsupportedError struct {
 
 func (e *UnsupportedError) Error() string {
 	s := fmt.Sprintf("start sandbox with level %s: %s", e.Require, e.Reason)
+	if e.Require == Gated {
+		// What nobody asked for in words is required of every launch. The way out comes first,
+		// because reasons can be long.
+		s = "nothing is started without a boundary, and there is none here (`asp doctor` says how to get one; \"sandbox\": {\"require\": \"none\"} in config.json does without): " + e.Reason
+	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
@@ -135,7 +141,7 @@ type Protect struct {
 type Limits struct {
 	Wall      time.Duration // wall clock of the command; default 10 minutes. At its end everything is killed
 	Output    int           // bytes kept of each stream, half head, half tail; default 64 KiB
-	Files     uint64        // open descriptors per process; default 4096, never above the inherited limit
+	Files     uint64        // open descriptors per process; default 4096, at least 16, never above the inherited limit
 	Processes uint64        // processes of this run; default none. See Boundary.Bounded
 	CPUPct    uint64        // percent of one processor for the whole run, where control groups can; default none
 	// FileSize is the greatest size of a file, in bytes, and Memory what one process
@@ -185,7 +191,7 @@ type Spec struct {
 	// Read lists files and directories that an isolated launch shows read-only beside
 	// the mounts and the system directories. Missing ones are ignored.
 	Read    []string
-	Network bool // keep the host's network; false gives a loopback that is up and nothing else
+	Network bool // keep the host's network, for no more than Gated; false gives a loopback that is up and nothing else
 	// Egress lists what may be reached although the network is off, each as
 	// egress.ParseRule reads it: through a proxy that the host runs, of which HTTP_PROXY
 	// and HTTPS_PROXY tell the command. Not with Network, and refused without a network
@@ -213,7 +219,8 @@ type Boundary struct {
 	// Egress is what the proxy lets through; nil where there is none.
 	Egress []string
 	// Attempts are what was tried from inside before the command: at every protected
-	// directory, and in an isolated launch against the rest of the machine.
+	// directory, at what would act for the command, and in an isolated launch against the
+	// rest of the machine.
 	Attempts []Attempt
 }
 
@@ -258,6 +265,7 @@ type Attempt struct {
 // probe notices.
 const (
 	layerRoot       = "private root"
+	layerShield     = "shields"
 	layerLandlock   = "landlock"
 	layerSeccomp    = "seccomp"
 	layerNetwork    = "network namespace"
@@ -286,14 +294,22 @@ type Result struct {
 	Boundary Boundary
 }
 
-// Prove finds out by an isolated launch of nothing much what such a launch proves here,
-// for a command that sees neither protect nor hide. What the machine cannot give is
-// said by the level and the evidence; an error means that it could not be tried.
-func Prove(ctx context.Context, caps Caps, protect, hide []string) (Boundary, error) {
-	s := Spec{Argv: []string{"true"}, Dir: "/", Env: map[string]string{"PATH": "/usr/bin:/bin"}, Hide: hide, Require: Advisory, Isolate: true}
-	for _, d := range protect {
-		s.Protect = append(s.Protect, Protect{Path: d})
+// Prove finds out by a launch of nothing much what a launch of like proves here: isolated
+// where that can be had, otherwise with less. Of like it takes what bears on the level: what
+// is protected, hidden, read and reached, the limits and the PATH. What the machine cannot
+// give is said by the level and the evidence; an error means that it could not be tried.
+func Prove(ctx context.Context, caps Caps, like Spec) (Boundary, error) {
+	like.Argv, like.Dir, like.Require, like.Isolate, like.Spare = []string{"true"}, "/", Advisory, true, nil
+	like.Env = map[string]string{"PATH": "/usr/bin:/bin"}
+	res, err := Run(ctx, caps, like)
+	if !errors.Is(err, ErrUnsupported) || ctx.Err() != nil {
+		return res.Boundary, err
 	}
-	res, err := Run(ctx, caps, s)
-	return res.Boundary, err
+	like.Isolate = false
+	less, lerr := Run(ctx, caps, like)
+	if lerr != nil {
+		return less.Boundary, lerr
+	}
+	less.Boundary.Evidence += "; isolated was tried: " + err.Error()
+	return less.Boundary, nil
 }

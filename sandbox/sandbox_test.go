@@ -576,14 +576,14 @@ func TestBytesArriveUnchanged(t *testing.T) {
 func TestNetworkKept(t *testing.T) {
 	w := newWorld(t)
 	s := w.spec("readlink /proc/self/ns/net")
-	s.Network = true
+	s.Network, s.Require = true, sandbox.Gated
 	host, err := os.Readlink("/proc/self/ns/net")
 	must(t, err)
-	if res := run(t, w.caps, s); res.Boundary.NetworkOff || string(res.Stdout) != host+"\n" {
-		t.Errorf("network off %v, namespace %q", res.Boundary.NetworkOff, res.Stdout)
+	if res := run(t, w.caps, s); res.Boundary.NetworkOff || string(res.Stdout) != host+"\n" || res.Boundary.Level != sandbox.Gated {
+		t.Errorf("network off %v, namespace %q, %s", res.Boundary.NetworkOff, res.Stdout, res.Boundary.Level)
 	}
 	w.fresh(t)
-	s.Network = false
+	s.Network, s.Require = false, sandbox.MediatedWrite
 	if res := run(t, w.caps, s); !res.Boundary.NetworkOff || string(res.Stdout) == host+"\n" {
 		t.Errorf("network off %v, namespace %q", res.Boundary.NetworkOff, res.Stdout)
 	}
@@ -616,6 +616,7 @@ func TestEvidenceIsTheSame(t *testing.T) {
 		w.fresh(t)
 		s := w.spec("true")
 		s.Limits.Processes, s.Limits.CPUPct, s.Limits.Memory = 500, 100, 1<<30
+		s.Egress = []string{"a.invalid:443"}
 		said[i] = run(t, w.caps, s).Boundary.Evidence
 	}
 	if said[0] != said[1] || !strings.Contains(said[0], "bound") {

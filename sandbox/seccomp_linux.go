@@ -80,13 +80,24 @@ func denials() []denial {
 		denial{nr: unix.SYS_IOCTL, errno: unix.EPERM, arg: 1, values: []uint32{tiocsti, tioclinux, tiocsetd}},
 		// A lease on a file that it may only read would hold up who writes it.
 		denial{nr: unix.SYS_FCNTL, errno: unix.EPERM, arg: 1, values: []uint32{unix.F_SETLEASE}},
-		// Not every family is cut off by a network namespace.
-		denial{nr: unix.SYS_SOCKET, errno: unix.EAFNOSUPPORT, arg: 0, unless: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}},
+		families(unix.SYS_SOCKET),
 		denial{nr: unix.SYS_SOCKETPAIR, errno: unix.EAFNOSUPPORT, arg: 0, unless: []uint32{unix.AF_UNIX}},
 		// Of the old personalities those that change what a mapping at address zero or a
 		// read mapping means are exploits' tools; compilers and sanitizers use these.
 		denial{nr: unix.SYS_PERSONALITY, errno: unix.EPERM, arg: 0, unless: []uint32{0, perLinux32, uname26, uname26 | perLinux32, noRandomize, 0xffffffff}},
 	)
+}
+
+// families is the row of socket, by its number. Not every family is cut off by a network
+// namespace.
+func families(nr uintptr) denial {
+	return denial{nr: nr, errno: unix.EAFNOSUPPORT, arg: 0, unless: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}}
+}
+
+// socketDenials are the rows of a launch that is not isolated: the families as above, and
+// io_uring, which opens sockets without asking.
+func socketDenials() []denial {
+	return append(deny(unix.ENOSYS, unix.SYS_IO_URING_SETUP), families(unix.SYS_SOCKET))
 }
 
 // Offsets in struct seccomp_data; the low half of an argument comes first on the
@@ -97,30 +108,54 @@ const (
 	offArg0 = 16
 )
 
+func load(off uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: off}
+}
+
+func jump(op uint16, k uint32, jt, jf uint8) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: jt, Jf: jf, K: k}
+}
+
+func ret(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
+
+func errno(e unix.Errno) unix.SockFilter { return ret(unix.SECCOMP_RET_ERRNO | uint32(e)) }
+
 // assemble turns the table into a filter program.
 func assemble(arch uint32, x32 bool, table []denial) []unix.SockFilter {
-	ld := func(off uint32) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: off}
-	}
-	jump := func(op uint16, k uint32, jt, jf uint8) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: jt, Jf: jf, K: k}
-	}
-	ret := func(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
-	errno := func(e unix.Errno) unix.SockFilter { return ret(unix.SECCOMP_RET_ERRNO | uint32(e)) }
 	p := []unix.SockFilter{
-		ld(offArch), jump(unix.BPF_JEQ, arch, 1, 0), errno(unix.ENOSYS), // another architecture has other numbers
-		ld(offNr),
+		load(offArch), jump(unix.BPF_JEQ, arch, 1, 0), errno(unix.ENOSYS), // another architecture has other numbers
+		load(offNr),
 	}
 	if x32 {
 		p = append(p, jump(unix.BPF_JSET, 0x40000000, 0, 1), errno(unix.ENOSYS))
 	}
 	p = append(p, jump(unix.BPF_JGT, newest, 0, 1), errno(unix.ENOSYS))
+	return append(p, rows(table)...)
+}
+
+// assembleSockets is the filter of a launch that is not isolated. Programs of 32 bits go on
+// running: compat is their architecture and compatTable its rows.
+func assembleSockets(arch uint32, x32 bool, table []denial, compat uint32, compatTable []denial) []unix.SockFilter {
+	native := []unix.SockFilter{load(offNr)}
+	if x32 {
+		native = append(native, jump(unix.BPF_JSET, 0x40000000, 0, 1), errno(unix.ENOSYS))
+	}
+	native = append(native, rows(table)...)
+	p := []unix.SockFilter{load(offArch), jump(unix.BPF_JEQ, arch, 0, uint8(len(native)))}
+	p = append(p, native...)
+	p = append(p, jump(unix.BPF_JEQ, compat, 1, 0), errno(unix.ENOSYS), load(offNr))
+	return append(p, rows(compatTable)...)
+}
+
+// rows are the instructions for a table, with the number of the call in the accumulator.
+func rows(table []denial) []unix.SockFilter {
+	var p []unix.SockFilter
 	for _, d := range table {
 		if d.arg < 0 {
 			p = append(p, jump(unix.BPF_JEQ, uint32(d.nr), 0, 1), errno(d.errno))
 			continue
 		}
-		body := []unix.SockFilter{ld(offArg0 + 8*uint32(d.arg))}
+		body := []unix.SockFilter{load(offArg0 + 8*uint32(d.arg))}
 		switch {
 		case d.any != 0:
 			body = append(body, jump(unix.BPF_JSET, d.any, 0, 1), errno(d.errno))
@@ -141,12 +176,24 @@ func assemble(arch uint32, x32 bool, table []denial) []unix.SockFilter {
 	return append(p, ret(unix.SECCOMP_RET_ALLOW))
 }
 
-// seccomp puts the filter on the calling thread, which has no_new_privs set.
+// seccomp puts the filter of an isolated launch on the calling thread, which has
+// no_new_privs set.
 func seccomp() error {
 	if auditArch == 0 {
 		return fail(unix.ENOSYS, "filter system calls of %s", runtime.GOARCH)
 	}
-	p := assemble(auditArch, runtime.GOARCH == "amd64", denials())
+	return putFilter(assemble(auditArch, runtime.GOARCH == "amd64", denials()))
+}
+
+// filterSockets does so for one that is not isolated.
+func filterSockets() error {
+	if auditArch == 0 {
+		return fail(unix.ENOSYS, "filter system calls of %s", runtime.GOARCH)
+	}
+	return putFilter(assembleSockets(auditArch, runtime.GOARCH == "amd64", socketDenials(), compatArch, compatDenials()))
+}
+
+func putFilter(p []unix.SockFilter) error {
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	_, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
 	runtime.KeepAlive(p)

@@ -9,3 +9,11 @@ func archDenials() []denial {
 	return deny(unix.EPERM, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_CREATE_MODULE, unix.SYS_GET_KERNEL_SYMS, unix.SYS_QUERY_MODULE,
 		unix.SYS_USELIB, unix.SYS_USTAT, unix.SYS_SYSFS, unix.SYS__SYSCTL, unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT)
 }
+
+const compatArch = unix.AUDIT_ARCH_I386
+
+// compatDenials are socketDenials in the numbers of 32 bits. The old call for everything
+// with sockets has its arguments in memory, where a filter cannot look.
+func compatDenials() []denial {
+	return append(deny(unix.ENOSYS, 102 /* socketcall */, 425 /* io_uring_setup */), families(359))
+}

@@ -7,3 +7,7 @@ package sandbox
 const auditArch = 0
 
 func archDenials() []denial { return nil }
+
+const compatArch = 0
+
+func compatDenials() []denial { return nil }

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,8 +22,11 @@ const starterGroupFD = execFD + 1
 
 // A starter becomes the command after it put itself under the limits that the child
 // half must not be under: a limit on processes counts the child half's own threads, and
-// its run-time system dies when it cannot have another; a group's memory limit would
-// take the process that reports. Setting the limit from outside once the command runs
+// its run-time system dies when it cannot have another, or no more memory; a group's memory
+// limit would take the process that reports. The starter's run-time system could die of
+// them as well: so they are the last thing before the program is executed, after
+// everything that this takes is made, and it says right before that it is ready. One that
+// was not ready when it died is our failure, never the command's. Setting the limit from outside once the command runs
 // was rejected, as the command could be faster. Its cost is another start of this
 // executable, so it is only used where there is such a limit.
 func starterMain() int {
@@ -44,13 +50,54 @@ func becomeCommand(orders io.Reader) error {
 			return fmt.Errorf("enter control group: %w", err)
 		}
 	}
-	if o.Processes > 0 {
-		if err := setLimit(unix.RLIMIT_NPROC, o.Processes); err != nil {
-			return fmt.Errorf("limit processes: %w", err)
+	return &os.PathError{Op: "exec", Path: o.Exe, Err: execUnder(o.Limits, o.Exe, o.Argv, o.Env)}
+}
+
+// ready is what a starter says when nothing is left to do but to take the limits upon itself
+// and to execute the program. What follows it is an error.
+const ready = "r"
+
+// execUnder takes the limits and executes the program. From the first limit on it makes
+// system calls alone, and allocates nothing.
+func execUnder(limits []rlimit, exe string, argv, env []string) error {
+	path, err := unix.BytePtrFromString(exe)
+	if err != nil {
+		return err
+	}
+	args, err := syscall.SlicePtrFromStrings(argv)
+	if err != nil {
+		return err
+	}
+	vars, err := syscall.SlicePtrFromStrings(env)
+	if err != nil {
+		return err
+	}
+	both := make([]unix.Rlimit, len(limits))
+	for i, l := range limits {
+		if err := unix.Getrlimit(l.Resource, &both[i]); err != nil {
+			return fmt.Errorf("limit %s: %w", l.What, err)
+		}
+		n := min(l.N, both[i].Max)
+		both[i] = unix.Rlimit{Cur: n, Max: n}
+	}
+	if _, err := unix.Write(reportFD, []byte(ready)); err != nil {
+		return err
+	}
+	for i := range limits {
+		_, _, e := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, uintptr(limits[i].Resource), uintptr(unsafe.Pointer(&both[i])), 0, 0, 0)
+		if e != 0 {
+			return e
 		}
 	}
-	return &os.PathError{Op: "exec", Path: o.Exe, Err: syscall.Exec(o.Exe, o.Argv, o.Env)}
+	// Not by package syscall, whose way there is longer, and puts back a limit on
+	// descriptors that nobody changed here.
+	_, _, e := unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(path)), uintptr(unsafe.Pointer(&args[0])), uintptr(unsafe.Pointer(&vars[0])))
+	runtime.KeepAlive(args)
+	runtime.KeepAlive(vars)
+	return e
 }
+
+var errStarter = errors.New("the process that was to become the command died before")
 
 // startThrough starts the command through a starter and waits until it is the command,
 // or cannot be.
@@ -86,12 +133,27 @@ func (c *child) startThrough(o *startOrder) (pid int, err error) {
 	err = tell(orderW, o)
 	// The end comes when the descriptor is closed by executing the command.
 	said, rerr := io.ReadAll(io.LimitReader(sayR, 4096))
-	if len(said) > 0 {
-		err = errors.New(string(said))
+	text, answer := heard(string(said))
+	if answer == nil {
+		err = nil // it is the command, or was
 	}
-	if err = errors.Join(err, rerr); err != nil {
-		waitFor(pid)
+	if err = errors.Join(answer, err, rerr); err != nil {
+		if ws := waitFor(pid); text == "" && ws.Signaled() {
+			err = fmt.Errorf("%w: %s", err, unix.SignalName(ws.Signal()))
+		}
 		return 0, err
 	}
 	return pid, nil
+}
+
+// heard judges what a starter said before it ended or became the command.
+func heard(said string) (text string, err error) {
+	text, isReady := strings.CutPrefix(said, ready)
+	switch {
+	case text != "":
+		return text, errors.New(text)
+	case !isReady:
+		return "", errStarter
+	}
+	return "", nil
 }

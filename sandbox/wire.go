@@ -24,13 +24,15 @@ const ChildArg = "__sandbox-child"
 type order struct {
 	Spec       Spec
 	Namespaces bool
-	Marker     string // name of the probe's file; unguessable
-	Pinned     string // where the program of execFD is, without links; "" when there is none
-	Probe      *ProbeDirs
-	Bait       *bait
-	Off        []string // Spec.off
-	Groups     int      // descriptors that follow, by which to enter control groups
-	Bounded    []string // what these bound
+	// PrivateRoot says that the machine can change a root.
+	PrivateRoot bool
+	Marker      string // name of the probe's file; unguessable
+	Pinned      string // where the program of execFD is, without links; "" when there is none
+	Probe       *ProbeDirs
+	Bait        *bait
+	Off         []string // Spec.off
+	Groups      int      // descriptors that follow, by which to enter control groups
+	Bounded     []string // what these bound
 }
 
 // startOrder is what the starter is told, on descriptor 3: what to become, and what to
@@ -38,23 +40,30 @@ type order struct {
 type startOrder struct {
 	Exe       string
 	Argv, Env []string
-	Processes uint64 // RLIMIT_NPROC, 0 for none
-	Groups    int    // descriptors from starterGroupFD on
+	Limits    []rlimit
+	Groups    int // descriptors from starterGroupFD on
 }
 
-// bait is what an isolated launch is let loose on before the command.
+// rlimit is one limit that the starter takes upon itself.
+type rlimit struct {
+	What     string
+	Resource int
+	N        uint64
+}
+
+// bait is what a launch with namespaces is let loose on before the command.
 type bait struct {
-	Port     int    // of a listener on the host's loopback
-	Abstract string // name of an abstract socket of the host, without the leading NUL
-	Pid      int    // the host's process
-	Keyring  int    // its session keyring
-	Outside  []outside
+	Port     int       // of a listener on the host's loopback
+	Abstract string    // name of an abstract socket of the host, without the leading NUL
+	Pid      int       // the host's process
+	Keyring  int       // its session keyring
+	Outside  []outside // isolated launches only
 }
 
 // outside is a file or directory that must not be seen.
 type outside struct {
-	Path     string
-	Dev, Ino uint64
+	Path string
+	ID   string // see identify
 }
 
 // go-ahead after the probe.
@@ -80,7 +89,10 @@ type report struct {
 	Errno int
 
 	Probes   []probeAnswer
-	Writable []string // mounts that are writable and not ours
+	Writable []string  // mounts that are writable and not ours
+	Shared   []string  // directories of the host in which its sockets and FIFOs can be reached
+	Left     []string  // directories of the host that are not shown, for the many mounts in them
+	Reached  []Attempt // at what would act for the command outside; every launch with namespaces
 	ProbeErr string
 	Attempts []Attempt
 
@@ -109,6 +121,7 @@ type message interface{ fields(w *wire) }
 func (o *order) fields(w *wire) {
 	o.Spec.fields(w)
 	w.bool(&o.Namespaces)
+	w.bool(&o.PrivateRoot)
 	w.string(&o.Marker)
 	w.string(&o.Pinned)
 	if optional(w, &o.Probe) {
@@ -126,8 +139,7 @@ func (o *order) fields(w *wire) {
 		number(w, &b.Keyring)
 		list(w, &b.Outside, func(x *outside) {
 			w.string(&x.Path)
-			number(w, &x.Dev)
-			number(w, &x.Ino)
+			w.string(&x.ID)
 		})
 	}
 }
@@ -169,7 +181,11 @@ func (o *startOrder) fields(w *wire) {
 	w.string(&o.Exe)
 	w.strings(&o.Argv)
 	w.strings(&o.Env)
-	number(w, &o.Processes)
+	list(w, &o.Limits, func(l *rlimit) {
+		w.string(&l.What)
+		number(w, &l.Resource)
+		number(w, &l.N)
+	})
 	number(w, &o.Groups)
 }
 
@@ -196,12 +212,16 @@ func (r *report) fields(w *wire) {
 		w.bool(&a.Access)
 	})
 	w.strings(&r.Writable)
+	w.strings(&r.Shared)
+	w.strings(&r.Left)
 	w.string(&r.ProbeErr)
-	list(w, &r.Attempts, func(a *Attempt) {
-		w.string(&a.Name)
-		w.bool(&a.Held)
-		w.string(&a.Answer)
-	})
+	for _, l := range []*[]Attempt{&r.Reached, &r.Attempts} {
+		list(w, l, func(a *Attempt) {
+			w.string(&a.Name)
+			w.bool(&a.Held)
+			w.string(&a.Answer)
+		})
+	}
 	number(w, &r.Pid)
 	w.bool(&r.Started)
 	w.string(&r.StartErr)

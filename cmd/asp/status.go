@@ -240,17 +240,7 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 	if err != nil {
 		return d, caps, err
 	}
-	switch {
-	case caps.CanOverlay():
-		d.Mode = doctorAnswer{"mediated-write", "checks run over an overlay in namespaces of their own; each run proves by a probe that writes do not reach the workspace"}
-	case caps.Namespaces():
-		d.Mode = doctorAnswer{"mediated-write", "checks run over a copy in namespaces of their own: " + caps.Missing()}
-	default:
-		d.Mode = doctorAnswer{"advisory", "checks run with your own rights: " + caps.Missing()}
-	}
-	if caps.Namespaces() {
-		d.Mode = isolation(ctx, eng, caps, d.Mode)
-	}
+	d.Mode = checkMode(ctx, eng, caps)
 	here := thisMachine()
 	for _, r := range caps.Rows() {
 		d.Sandbox = append(d.Sandbox, doctorRow{r.Name, r.Cap.Answer.String(), r.Cap.Detail, here.remedy(r.Name, r.Cap)})
@@ -276,19 +266,24 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 	return d, caps, nil
 }
 
-// isolation tells whether this machine can isolate, and what is missing or to be done
-// for it. less is what it gives in any case.
-func isolation(ctx context.Context, eng *apply.Engine, caps sandbox.Caps, less doctorAnswer) doctorAnswer {
+// checkMode tells the mode that checks can earn here, by a launch with what is configured,
+// and what is missing or to be done for more.
+func checkMode(ctx context.Context, eng *apply.Engine, caps sandbox.Caps) doctorAnswer {
+	if !caps.Namespaces() {
+		return doctorAnswer{"advisory", "checks would run with your own rights: " + caps.Missing()}
+	}
+	how := "checks run over an overlay in namespaces of their own"
+	if !caps.CanOverlay() {
+		how = "checks run over a copy in namespaces of their own: " + caps.Missing()
+	}
 	b, err := eng.Isolation(ctx)
 	switch {
 	case err != nil:
-		less.Why += "; whether it can isolate could not be tried: " + err.Error()
+		return doctorAnswer{"advisory", how + "; what that keeps from them could not be tried: " + err.Error()}
 	case b.Level == sandbox.Isolated:
-		return doctorAnswer{"isolated", less.Why + "; with sandbox.require isolated in config.json, or --require-assurance isolated, they see nothing else of this machine either: a launch just now proved it by " + strconv.Itoa(len(b.Attempts)) + " attempts"}
+		return doctorAnswer{"isolated", how + "; each run proves by a probe that writes do not reach the workspace; with sandbox.require isolated in config.json, or --require-assurance isolated, they see nothing else of this machine either: a launch just now proved it by " + strconv.Itoa(len(b.Attempts)) + " attempts"}
 	case !caps.CanIsolate():
-		less.Why += "; isolated needs more: " + caps.MissingIsolation()
-	default:
-		less.Why += "; isolated was tried: " + b.Evidence
+		how += "; isolated needs more: " + caps.MissingIsolation()
 	}
-	return less
+	return doctorAnswer{b.Level.String(), how + "; a launch just now: " + b.Evidence}
 }

@@ -167,6 +167,13 @@ func TestWithoutNamespaces(t *testing.T) {
 	if left, err := os.ReadDir(w.o.Sandbox.Scratch); err != nil || len(left) > 0 {
 		t.Errorf("left in scratch: %v, %v", left, err)
 	}
+	w.o.Sandbox.Require = sandbox.Gated // what is required where nothing is said
+	w.open()
+	res = w.check("fake", provider.Settings{}, nil)
+	if res.Status != checks.Unavailable || !res.Unsupported || !strings.Contains(res.Detail, "`asp doctor`") || !strings.Contains(res.Detail, `{"require": "none"}`) {
+		t.Errorf("%s: %s", res.Status, res.Detail)
+	}
+	must(t, w.pool.Close(t.Context()))
 	w.o.Sandbox.Require = sandbox.MediatedWrite
 	w.open()
 	res = w.check("fake", provider.Settings{}, nil)

@@ -1,0 +1,213 @@
+//go:build linux
+
+package sandbox_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aspengine/asp/sandbox"
+	"golang.org/x/sys/unix"
+)
+
+// reachOut is the command of TestNothingActsForTheCommand: it says of each name whether
+// somebody answers there.
+func reachOut() int {
+	in := bufio.NewScanner(os.Stdin)
+	fmt.Println("ready")
+	for in.Scan() {
+		kind, path, _ := strings.Cut(in.Text(), " ")
+		var err error
+		switch kind {
+		case "stream", "datagram":
+			typ := map[string]int{"stream": unix.SOCK_STREAM, "datagram": unix.SOCK_DGRAM}[kind]
+			fd, serr := unix.Socket(unix.AF_UNIX, typ, 0)
+			if err = serr; err == nil {
+				if typ == unix.SOCK_DGRAM {
+					err = unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrUnix{Name: path})
+				} else {
+					err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+				}
+				unix.Close(fd)
+			}
+		case "fifo":
+			fd, oerr := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK, 0)
+			if err = oerr; err == nil {
+				_, err = unix.Write(fd, []byte("x"))
+			}
+		case "listen": // its own, as tests do
+			var l net.Listener
+			if l, err = net.Listen("unix", path); err == nil {
+				_, err = net.Dial("unix", path)
+				l.Close()
+			}
+		case "read":
+			_, err = os.ReadFile(path)
+		}
+		fmt.Println(err == nil, err)
+	}
+	return 0
+}
+
+// A command that may read a directory of the host's must not get anybody to act for it who
+// listens there, at a socket or a FIFO that was there before or comes while it runs.
+func TestNothingActsForTheCommand(t *testing.T) {
+	w := newWorld(t)
+	d, err := os.MkdirTemp("", "r") // names of sockets have to be short
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(d) })
+	d, err = filepath.EvalSymlinks(d)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(d, "file"), []byte("x"), 0o644))
+	must(t, os.Chmod(d, 0o755))
+	lay := func(when string) (names []string) {
+		t.Helper()
+		l, err := net.Listen("unix", filepath.Join(d, when+".stream"))
+		must(t, err)
+		t.Cleanup(func() { l.Close() })
+		g, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(d, when+".datagram"), Net: "unixgram"})
+		must(t, err)
+		t.Cleanup(func() { g.Close() })
+		must(t, unix.Mkfifo(filepath.Join(d, when+".fifo"), 0o600))
+		f, err := os.OpenFile(filepath.Join(d, when+".fifo"), os.O_RDWR|unix.O_NONBLOCK, 0)
+		must(t, err)
+		t.Cleanup(func() { f.Close() })
+		for _, k := range []string{"stream", "datagram", "fifo"} {
+			names = append(names, k+" "+filepath.Join(d, when+"."+k))
+		}
+		return names
+	}
+	before := lay("before")
+	exe, err := os.Executable()
+	must(t, err)
+	show := func(s *sandbox.Spec, paths ...string) {
+		for _, p := range paths {
+			s.Mounts = append(s.Mounts, sandbox.Mount{Kind: sandbox.MountBindRO, Source: p, Target: p})
+		}
+	}
+	for i, c := range []struct {
+		name string
+		set  func(*sandbox.Spec)
+	}{
+		{"mediated", func(s *sandbox.Spec) {
+			if strings.HasPrefix(d, "/dev/") {
+				show(s, d)
+			}
+			show(s, exe)
+		}},
+		{"mediated, shown in what is hidden", func(s *sandbox.Spec) {
+			s.Hide = []string{filepath.Dir(d)}
+			show(s, d, exe)
+		}},
+		{"isolated, granted", func(s *sandbox.Spec) {
+			s.Isolate, s.Require, s.Read = true, sandbox.Isolated, []string{d, exe}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w.fresh(t)
+			s := w.spec("")
+			s.Argv, s.Env[helperVar] = []string{exe}, "reach"
+			c.set(&s)
+			var lines []string
+			ask := func(in *os.File, out *bufio.Scanner, question string) {
+				if !out.Scan() || out.Text() == "" {
+					t.Fatalf("no answer before %q: %q", question, out.Text())
+				}
+				lines = append(lines, out.Text())
+				fmt.Fprintln(in, question)
+			}
+			inR, inW, err := os.Pipe()
+			must(t, err)
+			outR, outW, err := os.Pipe()
+			must(t, err)
+			p, err := sandbox.Start(context.Background(), w.caps, s, sandbox.Stdio{In: inR, Out: outW})
+			inR.Close()
+			outW.Close()
+			must(t, err)
+			out := bufio.NewScanner(outR)
+			later := lay(fmt.Sprint(i))
+			questions := slices.Concat(before, later, []string{"read " + filepath.Join(d, "file"), "listen " + filepath.Join(w.live, "own")})
+			for _, q := range questions {
+				ask(inW, out, q)
+			}
+			inW.Close()
+			for out.Scan() {
+				lines = append(lines, out.Text())
+			}
+			res, err := p.Wait()
+			if err != nil || res.ExitCode != 0 || len(lines) != len(questions)+1 {
+				t.Fatalf("%v: %+v, %q", err, res, lines)
+			}
+			for i, q := range questions {
+				want := "false "
+				if strings.HasPrefix(q, "read ") || strings.HasPrefix(q, "listen ") {
+					want = "true "
+				}
+				if !strings.HasPrefix(lines[i+1], want) {
+					t.Errorf("%s: %s", q, lines[i+1])
+				}
+			}
+		})
+	}
+	// A socket that is granted by its name is, and then nobody claims that all is kept.
+	w.fresh(t)
+	s := w.spec("true")
+	s.Require = sandbox.Isolated
+	s.Read = []string{filepath.Join(d, "before.stream")}
+	if _, err := sandbox.Run(context.Background(), w.caps, s); !errors.Is(err, sandbox.ErrUnsupported) || !strings.Contains(err.Error(), "can be reached") {
+		t.Errorf("a socket granted by its name: %v", err)
+	}
+}
+
+// With one layer less a launch that is not isolated is Gated at most, and where more is
+// required nothing is started.
+func TestSB01_EachMediatedLayerCounts(t *testing.T) {
+	w := newWorld(t)
+	for _, layer := range sandbox.MediatedLayers {
+		w.fresh(t)
+		s := sandbox.Without(w.spec("echo x > started"), layer)
+		if _, err := sandbox.Run(context.Background(), w.caps, s); !errors.Is(err, sandbox.ErrUnsupported) {
+			t.Errorf("without %s: %v", layer, err)
+		}
+		if _, err := os.Lstat(filepath.Join(w.upper, "started")); err == nil {
+			t.Errorf("without %s: started though refused", layer)
+		}
+		w.fresh(t)
+		s.Require = sandbox.Gated
+		if b := run(t, w.caps, s).Boundary; b.Level != sandbox.Gated || b.DirectWrite {
+			t.Errorf("without %s: %s, %s", layer, b.Level, b.Evidence)
+		}
+	}
+	w.fresh(t)
+	weak := w.caps
+	weak.PrivateRoot = sandbox.Cap{Answer: sandbox.No}
+	if _, err := sandbox.Run(context.Background(), weak, w.spec("true")); !errors.Is(err, sandbox.ErrUnsupported) {
+		t.Errorf("where the root cannot be changed: %v", err)
+	}
+}
+
+// What a launch that is not isolated shows of the machine: all but what is hidden, also
+// where something is mounted in it.
+func TestWhatIsShown(t *testing.T) {
+	w := newWorld(t)
+	res := run(t, w.caps, w.spec("ls -1 /; cat /etc/passwd /sys/kernel/mm/transparent_hugepage/enabled > /dev/null && echo readable"))
+	shown := strings.Split(string(res.Stdout), "\n")
+	names, err := os.ReadDir("/")
+	must(t, err)
+	for _, n := range names {
+		if n.IsDir() && !slices.Contains(shown, n.Name()) {
+			t.Errorf("/%s is not there: %q", n.Name(), shown)
+		}
+	}
+	if !slices.Contains(shown, "readable") {
+		t.Errorf("%s", res.Stdout)
+	}
+}
