@@ -195,13 +195,13 @@ func publishModes() map[string]apply.Publish {
 	return map[string]apply.Publish{"journal": apply.Journal, "exchange": apply.Exchange, "stage": apply.Stage}
 }
 
-// sweep runs try for every fifth operation, or as stride says, until there are no
+// sweep runs try for every apart-th operation, or as stride says, until there are no
 // more, each on a bed of its own. Where it begins depends on
 // the name of the test.
-func sweep(t *testing.T, try func(b *plainBed, n int) (more bool)) {
+func sweep(t *testing.T, apart int, try func(b *plainBed, n int) (more bool)) {
 	t.Helper()
 	top := t.TempDir()
-	step := stride(5)
+	step := stride(apart)
 	for n := 1 + len(t.Name())%step; ; n += step {
 		dir, err := os.MkdirTemp(top, "b")
 		if err != nil {
@@ -217,12 +217,26 @@ func sweep(t *testing.T, try func(b *plainBed, n int) (more bool)) {
 	}
 }
 
+// faults are what a system says of a device that fails, a full one, a used-up quota, a
+// file system that became read-only, a right that was taken away, and too many open
+// files.
+var faults = []error{unix.EIO, unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EACCES, unix.EMFILE}
+
+// apart spreads the faults: the first two meet more of the operations, and in the long
+// form all meet every one.
+func apart(i int) int {
+	if i < 2 {
+		return 7
+	}
+	return 23
+}
+
 // TestStateDirectoryFails: each operation on the state directory in turn fails.
 func TestStateDirectoryFails(t *testing.T) {
 	for name, mode := range publishModes() {
-		for _, cause := range []error{unix.EIO, unix.ENOSPC} {
+		for i, cause := range faults {
 			t.Run(name+"/"+strings.ReplaceAll(cause.Error(), " ", "-"), func(t *testing.T) {
-				sweep(t, func(b *plainBed, n int) bool {
+				sweep(t, apart(i), func(b *plainBed, n int) bool {
 					ff := faultfs.New(vfs.OS{}, faultfs.At(n, faultfs.Fault{Err: cause}))
 					a, err := b.once(vfs.OS{}, ff, mode)
 					if all, _ := ff.Counts(); all < n {
@@ -240,7 +254,7 @@ func TestStateDirectoryFails(t *testing.T) {
 func TestStateDirectoryFull(t *testing.T) {
 	for name, mode := range publishModes() {
 		t.Run(name, func(t *testing.T) {
-			sweep(t, func(b *plainBed, n int) bool {
+			sweep(t, 5, func(b *plainBed, n int) bool {
 				ff := faultfs.New(vfs.OS{}, func(e faultfs.Event) faultfs.Fault {
 					if e.M >= n && (e.Op == faultfs.Create || e.Op == faultfs.Write || e.Op == faultfs.Mkdir) {
 						return faultfs.Fault{Err: unix.ENOSPC}
@@ -261,9 +275,9 @@ func TestStateDirectoryFull(t *testing.T) {
 // TestWorkspaceFails: each operation on the workspace in turn fails.
 func TestWorkspaceFails(t *testing.T) {
 	for name, mode := range publishModes() {
-		for _, cause := range []error{unix.EIO, unix.ENOSPC} {
+		for i, cause := range faults {
 			t.Run(name+"/"+strings.ReplaceAll(cause.Error(), " ", "-"), func(t *testing.T) {
-				sweep(t, func(b *plainBed, n int) bool {
+				sweep(t, apart(i), func(b *plainBed, n int) bool {
 					ff := faultfs.New(vfs.OS{}, faultfs.At(n, faultfs.Fault{Err: cause}))
 					a, err := b.once(ff, vfs.OS{}, mode)
 					if all, _ := ff.Counts(); all < n {
