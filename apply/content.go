@@ -31,6 +31,7 @@ type content struct {
 	base  []BaseEntry // over the live tree, where the baseline is not the live one
 	after map[snapshot.Digest]func() (snapshot.ReadCloser, error)
 	puts  map[wire.BlobRef][]string // paths of the after-state, by what the changeset puts
+	takes map[wire.BlobRef][]string // paths of the baseline, by what it takes away, as was held against the disk
 
 	mu     sync.Mutex
 	tree   []wire.TreeEntry
@@ -43,7 +44,7 @@ type content struct {
 func (e *Engine) contentOf(s *snapshot.Stamp, base []BaseEntry, changes []wire.Change, effects []snapshot.Effect, blobs Blobs) *content {
 	c := &content{
 		ws: e.ws, live: snapshot.NewLive(e.root), state: e.state.Dir(), packs: e.packs, blobs: blobs, stamp: s, base: base,
-		after: map[snapshot.Digest]func() (snapshot.ReadCloser, error){}, puts: map[wire.BlobRef][]string{}, stored: map[snapshot.Digest]func(context.Context) ([]byte, error){},
+		after: map[snapshot.Digest]func() (snapshot.ReadCloser, error){}, puts: map[wire.BlobRef][]string{}, takes: map[wire.BlobRef][]string{}, stored: map[snapshot.Digest]func(context.Context) ([]byte, error){},
 	}
 	for _, x := range effects {
 		if !x.Gone && x.Open != nil {
@@ -53,6 +54,12 @@ func (e *Engine) contentOf(s *snapshot.Stamp, base []BaseEntry, changes []wire.C
 	for _, x := range changes {
 		if b := afterOf(x); b != "" {
 			c.puts[b] = append(c.puts[b], x.Path)
+		}
+		if from := x.Path; x.Before != "" {
+			if x.From != "" {
+				from = x.From
+			}
+			c.takes[x.Before] = append(c.takes[x.Before], from)
 		}
 	}
 	for _, b := range base {
@@ -134,6 +141,10 @@ func rebased(all []snapshot.File, base []BaseEntry) []snapshot.File {
 	return out
 }
 
+// Near are those paths that hold b of which the changeset tells. Looking at them first
+// saves most requests the look at every file of the tree that Where takes.
+func (c *content) Near(b wire.BlobRef) []string { return slices.Concat(c.puts[b], c.takes[b]) }
+
 // Where are the paths of baseline and after-state that hold b.
 func (c *content) Where(ctx context.Context, b wire.BlobRef) ([]string, error) {
 	c.mu.Lock()
@@ -163,13 +174,6 @@ func (c *content) Bytes(ctx context.Context, b wire.BlobRef) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	_, err = c.load(ctx)
-	paths := slices.Concat(c.files[d], c.puts[b])
-	c.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
 	if open := c.stored[d]; open != nil {
 		if out, err := open(ctx); err == nil && snapshot.DigestOf(out) == d {
 			return out, nil
@@ -179,6 +183,18 @@ func (c *content) Bytes(ctx context.Context, b wire.BlobRef) ([]byte, error) {
 		if out, ok := readBlob(open, d); ok {
 			return out, nil
 		}
+	}
+	for _, p := range c.Near(b) {
+		if out, ok := onDisk(c.live, p, d); ok {
+			return out, nil
+		}
+	}
+	c.mu.Lock()
+	_, err = c.load(ctx)
+	paths := c.files[d]
+	c.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
 	for _, p := range paths {
 		if err := ctx.Err(); err != nil {

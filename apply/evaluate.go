@@ -74,6 +74,7 @@ type evaluation struct {
 	delta         *delta
 	shown         candidate // what providers are shown
 	moved         []string  // what moved while checks ran
+	walked        bool      // a stamp was a walk, not a watched look alone
 	notes         []string
 }
 
@@ -96,20 +97,20 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.stamp, err = v.e.ws.Stamp(ctx, snapshot.StampOptions{}); err != nil {
-		return nil, err
-	}
-	v.baseline = v.e.issue(v.stamp.Baseline, v.started)
-	v.notes = append(v.notes, v.stamp.Notes...)
 	if v.q.PolicyAt != "" {
 		if v.pol, err = v.e.policyAt(ctx, v.q.PolicyAt); err != nil {
 			return nil, err
 		}
 	}
-	stale, err := v.admit(ctx)
+	stale, err := v.look(ctx, snapshot.StampOptions{Watched: true})
+	if v.stamp != nil && v.stamp.Watched && (err != nil || len(stale) > 0) {
+		// Nothing is turned away for a look that may be behind.
+		stale, err = v.look(ctx, snapshot.StampOptions{})
+	}
 	if err != nil {
 		return nil, err
 	}
+	v.notes = append(v.notes, v.stamp.Notes...)
 	if v.shown, err = v.candidate(); err != nil {
 		return nil, err
 	}
@@ -120,6 +121,9 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 	} else {
 		j.own = v.ownPolicy(ctx)
 		err = j.run(ctx)
+	}
+	if err == nil && !v.walked {
+		_, err = v.drift(ctx)
 	}
 	if err == nil {
 		err = ctx.Err() // checks that a cancel ended say nothing about the change
@@ -134,6 +138,17 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 		j.decide()
 	}
 	return v.conclude(ctx, j)
+}
+
+// look stamps the workspace and holds the changeset against that. The look may be a
+// watched one: what is decided is void unless a walk after it finds the same state.
+func (v *evaluation) look(ctx context.Context, o snapshot.StampOptions) (stale []wire.Degradation, err error) {
+	if v.stamp, err = v.e.ws.Stamp(ctx, o); err != nil {
+		return nil, err
+	}
+	v.walked = !v.stamp.Watched
+	v.baseline = v.e.issue(v.stamp.Baseline, v.started)
+	return v.admit(ctx)
 }
 
 // admit holds the changeset against the present state. stale says why its
@@ -234,6 +249,7 @@ func (v *evaluation) drift(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	v.walked = true
 	v.moved = append(v.moved, moved(v.stamp, s)...)
 	if s.Baseline != v.stamp.Baseline && len(v.moved) == 0 {
 		v.moved = append(v.moved, "(HEAD)")

@@ -209,6 +209,9 @@ func (q *request) visible(ctx context.Context, b wire.BlobRef) (bool, error) {
 	if q.content == nil {
 		return false, nil
 	}
+	if n, ok := q.content.(Near); ok && slices.ContainsFunc(n.Near(b), q.grant.allows) {
+		return true, nil
+	}
 	paths, err := q.content.Where(ctx, b)
 	return slices.ContainsFunc(paths, q.grant.allows), err
 }

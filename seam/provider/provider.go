@@ -114,6 +114,12 @@ type Content interface {
 	Bytes(ctx context.Context, b wire.BlobRef) ([]byte, error)
 }
 
+// Near is a Content that can name some paths of a blob, as Where would, without looking
+// for all of them.
+type Near interface {
+	Near(b wire.BlobRef) []string
+}
+
 // Subject is a candidate to be assessed.
 type Subject struct {
 	Baseline        wire.Baseline

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -663,5 +664,41 @@ func TestIsolatedProvider(t *testing.T) {
 	w.open()
 	if res := w.check("fake", provider.Settings{}, nil); res.Status != checks.Failed || res.Isolation != checks.MediatedWrite {
 		t.Errorf("best effort without Landlock: %s, %s: %s", res.Status, res.Isolation, res.Detail)
+	}
+}
+
+// near is content that knows where its change lies without listing the tree.
+type near struct {
+	content
+	where *atomic.Int32
+}
+
+func (n near) Near(b wire.BlobRef) (paths []string) {
+	for p, s := range n.after {
+		if blob(s) == b {
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+func (n near) Where(ctx context.Context, b wire.BlobRef) ([]string, error) {
+	n.where.Add(1)
+	return n.content.Where(ctx, b)
+}
+
+// What the changeset puts at a granted path is served without looking for it in the
+// whole tree; what is near at no granted path is looked for, and judged as ever.
+func TestNearIsAskedFirst(t *testing.T) {
+	w := newWorld(t, nil)
+	w.add("fake")
+	var n atomic.Int32
+	if res := w.check("fake", provider.Settings{}, func(s *provider.Subject) { s.Content = near{w.files, &n} }); res.Status != checks.Failed || n.Load() != 0 {
+		t.Errorf("%s: %s; looked %d times", res.Status, res.Detail, n.Load())
+	}
+	w.files.after["a.txt"] = "hunter2\n"
+	hidden := near{content{w.files.base, map[string]string{"secret/key": "hunter2\n"}}, &n}
+	if res := w.check("fake", provider.Settings{}, func(s *provider.Subject) { s.Content = hidden }); len(res.Served) != 0 || n.Load() == 0 {
+		t.Errorf("%s: %s; served %v, looked %d times", res.Status, res.Detail, res.Served, n.Load())
 	}
 }

@@ -2,8 +2,10 @@ package hosttest
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -66,5 +68,38 @@ func TestHostSeesWhatOthersDo(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(w.root, "beside"), []byte("x"), 0o644))
 	if now := c.baseline(); now["dirty"] == after["dirty"] {
 		t.Error("a file beside was not noticed")
+	}
+}
+
+// TestVerdictsRestOnAWalk: what the watch does not hear, a write by a second name that
+// lies outside of the tree, is found before a verdict is given, whether or not anybody
+// was asked for one.
+func TestVerdictsRestOnAWalk(t *testing.T) {
+	for _, site := range []string{"interactive", "gate"} {
+		w := newWorld(t, "", map[string]string{"a.txt": "x\n", "b.txt": "one\n"})
+		if site == "gate" {
+			w.enrol("p", []string{"check"})
+		}
+		c := w.stdio()
+		base := c.baseline()
+		evaluate := func(n int) answer {
+			return c.good("host/evaluateChangeset", obj{"callSite": site, "changeset": c.changes(base, [3]string{"a.txt", "x\n", fmt.Sprintf("y%d\n", n)})})
+		}
+		if a := evaluate(0); a.text("decision") != "allow" {
+			t.Fatalf("%s: %s", site, a.raw)
+		}
+		outside := filepath.Join(w.base, "outside")
+		must(t, os.Link(filepath.Join(w.root, "b.txt"), outside))
+		must(t, os.WriteFile(outside, []byte("two\n"), 0o644))
+		if now := c.baseline(); now["dirty"] != base["dirty"] {
+			t.Skip("this kernel tells of it") // then there is nothing to find
+		}
+		if a := evaluate(1); a.text("decision") != "indeterminate" || !strings.Contains(string(a.raw), `"reason":"stale-baseline"`) {
+			t.Errorf("%s: %s", site, a.raw)
+		}
+		if now := c.baseline(); now["dirty"] == base["dirty"] {
+			t.Errorf("%s: the walk is not remembered", site)
+		}
+		c.exit()
 	}
 }
