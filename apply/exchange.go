@@ -47,10 +47,7 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 			t.sealed = &e
 			return encodeEvidence(t.sealed, t.txid)
 		},
-		AfterCommit: func(ctx context.Context, _ []byte) (err error) {
-			t.stored, err = t.e.keepEntry(ctx, *t.sealed, t.txid, commit.SyncFS)
-			return err
-		},
+		AfterCommit: func(ctx context.Context, _ []byte) error { return t.keepSealed(ctx, commit.SyncFS) },
 		BeforeSwap: func(newTree string) error {
 			// Waiters that arrive after the exchange look at the new tree's own
 			// directory; it is locked before they can see it.
@@ -71,6 +68,7 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 		// What is open leads to the old tree now. If that cannot be helped here, the
 		// next transaction begins with it.
 		if err = errors.Join(err, t.e.rebind()); err != nil {
+			t.left = err
 			t.answer.Notes = append(t.answer.Notes, "applied, and left for recovery to tidy: "+err.Error())
 		}
 		return false, nil

@@ -397,7 +397,7 @@ func (t *tx) conclude(ctx context.Context) (bool, error) {
 		st := t.stored
 		if st == nil {
 			// The journal stays and recovery stores it; the answer is known.
-			st = &receipt.Stored{Result: t.sealed.Result}
+			st = &receipt.Stored{Result: t.unstored()}
 		}
 		t.adopt(*t.sealed, st)
 		t.collect()
@@ -408,6 +408,35 @@ func (t *tx) conclude(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	return true, t.store(ctx, e)
+}
+
+// keepSealed stores the receipt that lies in the commit record. It is stored once its
+// barrier was made.
+func (t *tx) keepSealed(ctx context.Context, style commit.SyncStyle) error {
+	st, err := t.e.keepEntry(ctx, *t.sealed, t.txid, style)
+	if err == nil {
+		t.stored = st
+	}
+	return err
+}
+
+// unstored is the result of a change that is live and durable while its receipt is
+// only in the commit record, because the state directory is full or fails. The change
+// cannot be an error any more, and the answer has to say what is missing: in the words
+// of the assurance beside the receipt, which stays as it will be stored. A retry, which
+// recovers first, gets the stored result without these words.
+func (t *tx) unstored() canon.Value {
+	why := "it waits for recovery"
+	if t.left != nil {
+		why = cutTo(t.left.Error(), 1000)
+	}
+	said := valid("the change is made and its receipt is not stored yet: " + why + "; `asp recover` or the next transaction stores it")
+	a, _ := t.sealed.Result.Get("assurance")
+	detail, _ := a.Get("detail")
+	if detail.Str() != "" {
+		said = detail.Str() + "; " + said
+	}
+	return t.sealed.Result.With("assurance", a.With("detail", canon.StringOf(said)))
 }
 
 // lookAtOnce is the pack size, in bytes, from which the store is looked at after

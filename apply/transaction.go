@@ -56,6 +56,7 @@ type tx struct {
 	refs      refWork // of --ref
 	sealed    *receipt.Entry
 	stored    *receipt.Stored // sealed, once its barrier was made
+	left      error           // what recovery has to do after a commit
 	stagedOK  bool
 	stale     refusal.List // of a proposed plan: what it was made from and moved
 	editor    *editor      // nil: the plan is the caller's own
@@ -365,11 +366,8 @@ func (t *tx) journal(ctx context.Context) (bool, error) {
 			t.sealed = &e
 			return encodeEvidence(t.sealed, t.txid)
 		},
-		AfterCommit: func(ctx context.Context, _ []byte, f commit.Facts) (err error) {
-			t.stored, err = t.e.keepEntry(ctx, *t.sealed, t.txid, f.Style)
-			return err
-		},
-		Step: func(name string) { t.e.o.Before(name) },
+		AfterCommit: func(ctx context.Context, _ []byte, f commit.Facts) error { return t.keepSealed(ctx, f.Style) },
+		Step:        func(name string) { t.e.o.Before(name) },
 	}
 	if t.r.Index {
 		extra, release, items, err := t.e.stageIndex(ctx, t)
@@ -401,6 +399,7 @@ func (t *tx) journal(ctx context.Context) (bool, error) {
 		if err != nil {
 			// It is done and durable; only the receipt or the clean-up is left,
 			// which the next start finishes.
+			t.left = err
 			t.answer.Notes = append(t.answer.Notes, "applied, and left for recovery to tidy: "+err.Error())
 		}
 		return false, nil

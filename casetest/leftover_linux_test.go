@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -76,4 +77,36 @@ func (w *world) halfMade() string {
 	out, err := exec.Command("find", w.asp, "-name", ".tmp-*", "-o", "-name", "*.part", "-o", "-name", "*.new").Output()
 	must(w.t, err)
 	return string(out)
+}
+
+// TestReceiptOwed: the disk of the state directory is full from the commit record on.
+// The change is live, the answer says so and that its receipt is not stored, and a
+// recovery stores it.
+func TestReceiptOwed(t *testing.T) {
+	for _, how := range [][]string{nil, {"--publish", "exchange"}} {
+		w := newWorld(t, map[string]string{"a": "old\n"})
+		w.plan().modify("a", "old\n", "mid\n").apply().applied()
+		p := w.plan().modify("a", "mid\n", "new\n")
+		args := append([]string{"apply", "--plan", p.file(), "--json"}, how...)
+		r := w.failingAt("/receipts.next", syscall.ENOSPC, args...)
+		w.is("a", "new\n")
+		r.applied().valid("outer-host.schema.json#/$defs/applyProposalResult")
+		id, said := r.str("receipt", "receiptId"), r.str("assurance", "detail")
+		if r.code != 0 || !strings.Contains(said, "not stored yet") || !strings.Contains(said, "no space left") || !strings.Contains(r.errs, "left for recovery") {
+			t.Errorf("%v: %s", how, r.result)
+		}
+		for _, x := range w.receipts() {
+			if x["receiptId"] == id {
+				t.Fatalf("%v: the receipt is stored, so this tries nothing", how)
+			}
+		}
+		if rec := w.run("recover", "--json"); rec.code != 0 || !strings.Contains(string(rec.out), `"completed"`) {
+			t.Errorf("%v: %s", how, rec)
+		}
+		if again := w.run(args...).applied(); again.str("receipt", "receiptId") != id || strings.Contains(again.str("assurance", "detail"), "not stored") {
+			t.Errorf("%v: the retry says %s", how, again)
+		}
+		w.clean()
+		w.stateClean()
+	}
 }

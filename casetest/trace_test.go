@@ -61,6 +61,12 @@ func (w *world) failedAt(n int, errno syscall.Errno, args ...string) *trace {
 	return w.traced([]string{"-fail", fmt.Sprint(n), "-errno", fmt.Sprint(int(errno))}, args...)()
 }
 
+// failingAt runs the binary and lets each change of the disk fail whose line holds call.
+func (w *world) failingAt(call string, errno syscall.Errno, args ...string) *trace {
+	w.t.Helper()
+	return w.traced([]string{"-failat", call, "-errno", fmt.Sprint(int(errno))}, args...)()
+}
+
 // killedBefore runs the binary and kills it before the first change of the disk
 // whose line holds call.
 func (w *world) killedBefore(call string, args ...string) *trace {

@@ -44,11 +44,12 @@ func tracerMain(args []string) int {
 	kill := fs.Int("kill", 0, "kill before this call")
 	killAt := fs.String("killat", "", "kill before the first call whose line holds this")
 	fail := fs.Int("fail", 0, "let this call fail")
+	failAt := fs.String("failat", "", "let each call fail whose line holds this")
 	errno := fs.Int("errno", 0, "how it fails")
 	pause := fs.String("pause", "", "hold before the first call whose line holds this")
 	held := fs.String("held", "", "file made when held; the run goes on when it is gone")
 	_ = fs.Parse(args)
-	t := &tracer{kill: *kill, killAt: *killAt, fail: *fail, errno: syscall.Errno(*errno), pause: *pause, held: *held}
+	t := &tracer{kill: *kill, killAt: *killAt, fail: *fail, failAt: *failAt, errno: syscall.Errno(*errno), pause: *pause, held: *held}
 	done := make(chan error)
 	var code int
 	go func() {
@@ -106,6 +107,7 @@ func descendants(pid int) string {
 type tracer struct {
 	kill   int
 	killAt string
+	failAt string
 	fail   int
 	errno  syscall.Errno
 	err    error // of making a call fail
@@ -299,7 +301,7 @@ func (t *tracer) call(leader, pid int) error {
 			return err
 		}
 	}
-	if len(t.lines) == t.fail {
+	if len(t.lines) == t.fail || t.failAt != "" && strings.Contains(line, t.failAt) {
 		t.err = refuse(pid, t.errno)
 	}
 	if len(t.lines) == t.kill || t.killAt != "" && strings.Contains(line, t.killAt) {
