@@ -66,6 +66,8 @@ type Request struct {
 	// doneBy is the provider of a plan that was carried out under AsProposal and is not
 	// kept; "" for none.
 	doneBy string
+	// staged: the plan is one that was staged, and is published now.
+	staged bool
 	// Undoes is the receipt that is taken back; Perms the exact permission bits
 	// of the paths that this brings back.
 	Undoes string

@@ -17,6 +17,7 @@ import (
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/preconditions"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
@@ -256,7 +257,7 @@ func (e *Engine) PublishStaged(ctx context.Context, id string, r Request) (*Answ
 	r.Load = func(context.Context, *View, snapshot.Baseline) (editplan.File, refusal.List, error) {
 		return e.loadStaged(id)
 	}
-	r.AsProposal, r.Origin = id, Kept
+	r.AsProposal, r.Origin, r.staged = id, Kept, true
 	a, err := e.Apply(ctx, r)
 	if err == nil && a.Result != nil && a.Result.Applied && !a.Repeated {
 		if dir, derr := e.state.Sub(home.Staged); derr == nil {
@@ -265,6 +266,43 @@ func (e *Engine) PublishStaged(ctx context.Context, id string, r Request) (*Answ
 		}
 	}
 	return a, err
+}
+
+// mayMerge says where the plan may be merged with files that moved: everywhere if the
+// request allows it, and in what was staged as a merge with the very bytes that are
+// there, for that is the after-state that was kept and checked.
+func (t *tx) mayMerge(ctx context.Context, in *preconditions.Input) error {
+	if t.r.Merge {
+		in.Base = t.e.baseContent(t.file)
+		return nil
+	}
+	if !t.r.staged {
+		return nil
+	}
+	prev, err := t.e.receipts.Lookup(ctx, t.plan.Provider, t.plan.ID)
+	if err != nil || prev.Staged == nil {
+		return err
+	}
+	v, ok := prev.Staged.Evidence.Get("merged")
+	if !ok {
+		return nil
+	}
+	var rec struct {
+		Merged []MergeRecord `json:"merged"`
+	}
+	if err := wire.Decode(canon.ObjectOf(canon.Member{Key: "merged", Value: v}), &rec); err != nil {
+		return fmt.Errorf("read evidence of receipt %s: %w", prev.Staged.Receipt.ReceiptID, err)
+	}
+	in.Base, in.MergeOnly = t.e.baseContent(t.file), map[snapshot.Path]snapshot.Digest{}
+	for _, m := range rec.Merged {
+		p, perr := snapshot.ParsePath(m.Path)
+		found, derr := snapshot.ParseBlob(m.Found)
+		if _, later := in.MergeOnly[p]; perr != nil || derr != nil || later {
+			continue // of one path the first merge is with what was on disk
+		}
+		in.MergeOnly[p] = found
+	}
+	return nil
 }
 
 // Bounds on staged proposals that nobody published. The newest always stays.

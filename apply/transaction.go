@@ -262,8 +262,8 @@ func (t *tx) admit(ctx context.Context) (bool, error) {
 	for _, a := range t.answer.Attention {
 		in.Attention = append(in.Attention, a.Path)
 	}
-	if t.r.Merge {
-		in.Base = t.e.baseContent(t.file)
+	if err := t.mayMerge(ctx, &in); err != nil {
+		return false, err
 	}
 	adm, items, err := preconditions.Check(ctx, t.view, in)
 	if err != nil {

@@ -168,6 +168,25 @@ func TestMergeOfEdits(t *testing.T) {
 			}
 		})
 	}
+	t.Run("staged", func(t *testing.T) {
+		w := newWorld(t, map[string]string{"f": nineLines})
+		p := w.plan().edits("f", nineLines, edit(0, 0, 0, 1, "one"))
+		w.write("f", moved, 0o644)
+		p.apply("--merge", "--stage").applied()
+		w.is("f", moved)
+		// Nobody allowed a merge with what is there now.
+		w.write("f", moved+"more\n", 0o644)
+		w.run("publish", p.id, "--json").refused("stale-basis", "f")
+		w.is("f", moved+"more\n")
+		// What was staged is what is published.
+		w.write("f", moved, 0o644)
+		r := w.run("publish", p.id, "--json").applied()
+		w.is("f", strings.Replace(moved, "1", "one", 1))
+		if m := w.mergedNow(r.str("receipt", "receiptId")); len(m) != 1 || m[0]["found"] != digest(moved) {
+			t.Errorf("evidence: %v", m)
+		}
+		w.clean()
+	})
 	t.Run("bytes that are kept nowhere", func(t *testing.T) {
 		w := newWorld(t, map[string]string{"f": nineLines})
 		odd := strings.Replace(nineLines, "1", "odd", 1)

@@ -176,6 +176,9 @@ type Input struct {
 	// Base, if set, allows a clean three-way merge where a touched file moved: it
 	// gives the bytes that the plan was made from.
 	Base func(ctx context.Context, d snapshot.Digest, p snapshot.Path) ([]byte, bool, error)
+	// MergeOnly, if not nil, allows it for these paths alone, and only while they hold
+	// these bytes.
+	MergeOnly map[snapshot.Path]snapshot.Digest
 }
 
 // Admission is a plan that may be done, bound to the facts that say so. Only

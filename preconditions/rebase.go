@@ -53,7 +53,8 @@ func rebase(ctx context.Context, v *View, in Input) (*editplan.Plan, []Merge, re
 			if err != nil {
 				return nil, nil, nil, err
 			}
-			if f.Blocked == nil && f.Stat.Kind == vfs.KindFile && f.Digest != op.Expected {
+			may := in.MergeOnly == nil || in.MergeOnly[op.Path] == f.Digest
+			if may && f.Blocked == nil && f.Stat.Kind == vfs.KindFile && f.Digest != op.Expected {
 				base, ok, err := in.Base(ctx, op.Expected, op.Path)
 				if err != nil {
 					return nil, nil, nil, fmt.Errorf("find the bytes that the plan was made from: %w", err)
