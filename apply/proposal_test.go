@@ -320,6 +320,39 @@ func TestAskedAgain(t *testing.T) {
 	}
 }
 
+// TestMergedBeforeAskedAgain: where a merge is allowed and clean, the provider's plan is
+// carried out on what is there; where it is not clean, the provider is asked again.
+func TestMergedBeforeAskedAgain(t *testing.T) {
+	const lines = "1\n2\n3\n4\n5\n"
+	for _, x := range []struct {
+		moved, want string
+		asked       int
+	}{
+		{"1\n2\n3\n4\nmine\n", "plan\n2\n3\n4\nmine\n", 1},
+		{"mine\n2\n3\n4\n5\n", "again\n", 2},
+	} {
+		h := editing(t, pins("ed", editOnly, "gated"), wire.Gated)
+		h.write("a", lines)
+		h.git("-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "-a", "-m", "lines")
+		n := 0
+		h.crew.propose = func(id string, q provider.ProposeRequest) (provider.Proposal, error) {
+			if n++; n > 1 {
+				return proposal(t, h.crew, id, q.ProposalID, q.Baseline, "a", h.read("a"), "again\n"), nil
+			}
+			return proposal(t, h.crew, id, q.ProposalID, q.Baseline, "a", lines, strings.Replace(lines, "1", "plan", 1)), nil
+		}
+		if _, err := h.requestEdit("p1", ""); err != nil {
+			t.Fatal(err)
+		}
+		h.write("a", x.moved)
+		a, err := h.engine().ApplyProposal(context.Background(), apply.ProposalRequest{Request: apply.Request{Merge: true},
+			Params: wire.ApplyProposalParams{ProposalID: "p1", CallSite: wire.Interactive, Intent: wire.IntentAgent}})
+		if err != nil || code(a) != "" || n != x.asked || h.read("a") != x.want {
+			t.Errorf("on %q: %q, asked %d times, %q, %v", x.moved, code(a), n, h.read("a"), err)
+		}
+	}
+}
+
 // TestAskedAgainAndFailed: a provider that fails when it is asked again leaves a receipt
 // of its own, and the first reasons stand.
 func TestAskedAgainAndFailed(t *testing.T) {
