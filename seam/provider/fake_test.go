@@ -261,6 +261,9 @@ func (f *fake) initialize(id, params canon.Value) {
 		time.Sleep(time.Hour)
 	case how == "exit":
 		os.Exit(4)
+	case how == "callback":
+		f.answer(id, result)
+		f.callAside()
 	default:
 		f.answer(id, result)
 	}

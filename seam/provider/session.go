@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aspengine/asp/internal/canon"
@@ -45,6 +46,7 @@ type session struct {
 	// counted: the outcome of the last request counts as a failure already, so that what
 	// comes after it does not. Of whoever has the turn.
 	counted bool
+	begun   atomic.Bool // something was asked
 
 	mu    sync.Mutex
 	cur   *request // in flight
@@ -82,7 +84,8 @@ func (p *Pool) open(ctx context.Context, e *entry, m manifest.Manifest, b wire.B
 	e.launched(s)
 	p.logger().Info("provider launched", "id", m.ID, "level", proc.boundary.Level.String())
 	s.conn = rpc.New(proc.out, proc.in, func() error { return errors.Join(proc.in.Close(), proc.out.Close()) }, s, rpc.Options{
-		MessageBytes: p.line, Large: p.large, SendTimeout: sendTimeout, Trace: p.o.Trace, TraceContents: p.o.TraceContents, TraceName: m.ID, MaxInFlight: 4})
+		MessageBytes: p.line, Large: p.large, SendTimeout: sendTimeout, Trace: p.o.Trace, TraceContents: p.o.TraceContents, TraceName: m.ID, MaxInFlight: 4,
+		Arrived: s.arrived})
 	if f := s.handshake(ctx, b); f != nil {
 		s.abort()
 		return nil, f
@@ -120,6 +123,7 @@ func (s *session) ask(ctx context.Context, method string, params canon.Value, q 
 			return canon.Value{}, f
 		}
 	}
+	s.begun.Store(true)
 	s.mu.Lock()
 	s.cur, s.notes = q, 0
 	s.mu.Unlock()
@@ -280,9 +284,6 @@ func (s *session) Request(ctx context.Context, r rpc.Request) (canon.Value, *wir
 	s.mu.Lock()
 	q := s.cur
 	s.mu.Unlock()
-	if r.Unasked {
-		s.strayed(r.Method)
-	}
 	if q == nil {
 		s.note()
 		return canon.Value{}, wire.NewError(wire.CodeNotReady, wire.FailPolicy, "no request is open that this could be for", "")
@@ -290,13 +291,16 @@ func (s *session) Request(ctx context.Context, r rpc.Request) (canon.Value, *wir
 	return q.serve(ctx, r)
 }
 
-// strayed ends the session for a callback that came after its answer. One that comes
-// while it was told something, or after it was cancelled, is refused and no more: it was
-// sent by who did not know yet.
-func (s *session) strayed(method string) {
+// arrived ends the session for a callback that came after the answer to a request. One
+// that comes while it was told something, after it was cancelled or before it has the
+// grant is refused and no more: it was sent by who did not know yet.
+func (s *session) arrived(r rpc.Request) {
+	if !r.Unasked || !s.begun.Load() {
+		return
+	}
 	s.mu.Lock()
 	if s.stray == "" {
-		s.stray = cut(method, 100)
+		s.stray = cut(r.Method, 100)
 	}
 	s.mu.Unlock()
 	s.proc.sandbox.Kill()

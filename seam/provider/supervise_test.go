@@ -377,6 +377,7 @@ func TestNoOffence(t *testing.T) {
 	w := newWorld(t, nil)
 	w.add("eager", "initialized=callback", "told=callback")
 	w.add("deaf", "work=complain")
+	w.add("early", "init=callback")
 	heard := func(n int) {
 		t.Helper()
 		sandboxtest.Eventually(t, "its callback", func() bool { return w.pool.Standing(t.Context(), "eager").Ambient.Files == n })
@@ -384,7 +385,7 @@ func TestNoOffence(t *testing.T) {
 	w.pool.Warm(t.Context(), "eager")
 	heard(1)
 	for n := range 3 {
-		for _, id := range []string{"eager", "deaf"} {
+		for _, id := range []string{"eager", "deaf", "early"} {
 			if res := w.check(id, provider.Settings{}, nil); res.Status != checks.Failed {
 				t.Errorf("%s: %s: %s", id, res.Status, res.Detail)
 			}
@@ -393,7 +394,7 @@ func TestNoOffence(t *testing.T) {
 		heard(2*n + 3) // told by the check and by this
 	}
 	must(t, w.pool.Close(t.Context()))
-	for _, id := range []string{"eager", "deaf"} {
+	for _, id := range []string{"eager", "deaf", "early"} {
 		if s := w.pool.Standing(t.Context(), id); s.Failure != "" || s.Quarantine != nil {
 			t.Errorf("%+v", s)
 		}
