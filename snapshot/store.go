@@ -108,8 +108,9 @@ type PackWriter struct {
 }
 
 // chunk is how many bytes a PackWriter gathers before it writes: most blobs are
-// small, and there are two for every changed file.
-const chunk = 256 << 10
+// small, and there are two for every changed file. Memory that nobody touched yet costs
+// more than a call.
+const chunk = 64 << 10
 
 // Begin starts the pack of the transaction txid, which must have none yet
 // (else an error for which errors.Is(err, fs.ErrExist) holds). A half-written

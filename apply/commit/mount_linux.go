@@ -140,7 +140,7 @@ func btrfsFacts(mnt uint64, p procRoot) MountFacts {
 
 // hostDirty reads how much unwritten data a syncfs might have to wait for.
 func hostDirty() (int64, error) {
-	b, err := os.ReadFile("/proc/meminfo")
+	b, err := vfs.ReadProc("/proc/meminfo", 4096)
 	if err != nil {
 		return 0, err
 	}

@@ -140,7 +140,8 @@ var writers = map[string]string{
 
 // variables at package level that hold something that changes.
 var variables = map[string]string{
-	"apply/commit.scratches": "a pool of buffers; what is in it has no meaning",
+	"apply/commit.scratches":    "a pool of buffers; what is in it has no meaning",
+	"internal/canon.forDigests": "a pool of buffers; what is in it has no meaning",
 }
 
 // long files of code, without tests, may have more than 600 lines.

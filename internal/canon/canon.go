@@ -18,7 +18,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"iter"
+	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 )
 
@@ -276,7 +278,16 @@ func Equal(a, b Value) bool {
 }
 
 // Digest is the SHA-256 of the canonical form of v.
-func Digest(v Value) [sha256.Size]byte { return sha256.Sum256(v.Bytes()) }
+func Digest(v Value) [sha256.Size]byte {
+	b := forDigests.Get().(*[]byte)
+	defer forDigests.Put(b)
+	*b = v.Append(slices.Grow((*b)[:0], v.room()))
+	return sha256.Sum256(*b)
+}
+
+// forDigests is room for forms of which only the digest is wanted: a plan and its
+// changeset have some each, and memory that nobody touched yet costs more than writing it.
+var forDigests = sync.Pool{New: func() any { return new([]byte) }}
 
 // DigestText is Digest in the form that digests take in text: sha256:<hex>.
 func DigestText(v Value) string {

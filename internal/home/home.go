@@ -164,6 +164,13 @@ func ownerTrusted(st vfs.Stat) error {
 }
 
 func (h *Home) statPath(p string) (vfs.Stat, error) {
+	if s, ok := h.fs.(vfs.DirStater); ok {
+		st, err := s.StatDir(p)
+		if errors.Is(err, fs.ErrPermission) {
+			return vfs.Stat{}, nil // as below
+		}
+		return st, err
+	}
 	d, err := h.fs.OpenRoot(p)
 	if err != nil {
 		// An unreadable parent (mode 0711) is nothing that we can judge

@@ -4,16 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 
+	"github.com/aspengine/asp/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
 // startTime reads field 22 of /proc/PID/stat. The second field, the name, is
 // in parentheses and may hold anything, so counting starts after the last one.
 func startTime(pid int) (uint64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	b, err := vfs.ReadProc(fmt.Sprintf("/proc/%d/stat", pid), 1024)
 	if err != nil {
 		return 0, err
 	}

@@ -40,6 +40,19 @@ func (o OS) OpenRoot(path string) (Dir, error) {
 	return newDir(sh, fd, path), nil
 }
 
+// StatDir implements DirStater.
+func (OS) StatDir(path string) (Stat, error) {
+	if !filepath.IsAbs(path) {
+		return Stat{}, &fs.PathError{Op: "stat root", Path: path, Err: unix.EINVAL}
+	}
+	// The dot follows a link in the last place, and is found in a directory only.
+	s, err := statAt(unix.AT_FDCWD, path+"/.")
+	if err != nil {
+		return Stat{}, &fs.PathError{Op: "stat root", Path: path, Err: err}
+	}
+	return s, nil
+}
+
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 
 // osDir is a directory descriptor. path is for messages only.

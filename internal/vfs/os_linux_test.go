@@ -221,3 +221,54 @@ func BenchmarkOpenReadClose(b *testing.B) {
 		_ = f.Close()
 	}
 }
+
+// TestStatDir: what OpenRoot and Stat say, by one call.
+func TestStatDir(t *testing.T) {
+	dir := t.TempDir()
+	for name, err := range map[string]error{
+		"d": os.Mkdir(filepath.Join(dir, "d"), 0o711), "f": os.WriteFile(filepath.Join(dir, "f"), nil, 0o600),
+		"l": os.Symlink("d", filepath.Join(dir, "l")), "lf": os.Symlink("f", filepath.Join(dir, "lf")),
+	} {
+		if err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	for _, p := range []string{"/", dir, filepath.Join(dir, "d"), filepath.Join(dir, "l")} {
+		got, err := OS{}.StatDir(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := OS{}.OpenRoot(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := d.Stat()
+		if got.Mtime, got.Ctime = want.Mtime, want.Ctime; err != nil || got != want {
+			t.Errorf("%s: %+v, want %+v, %v", p, got, want, err)
+		}
+		d.Close()
+	}
+	for p, want := range map[string]error{
+		filepath.Join(dir, "f"): unix.ENOTDIR, filepath.Join(dir, "lf"): unix.ENOTDIR, filepath.Join(dir, "none"): fs.ErrNotExist, "d": unix.EINVAL, "": unix.EINVAL,
+	} {
+		if st, err := (OS{}).StatDir(p); !errors.Is(err, want) {
+			t.Errorf("%q: %+v, %v, want %v", p, st, err, want)
+		}
+	}
+}
+
+// TestReadProc: whatever the room, all of a file that has no size.
+func TestReadProc(t *testing.T) {
+	want, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || len(want) < 100 {
+		t.Fatal(err, len(want))
+	}
+	for _, room := range []int{1, 64, len(want), 2 * len(want)} {
+		if got, err := ReadProc("/proc/self/mountinfo", room); err != nil || string(got) != string(want) {
+			t.Errorf("room %d: %d bytes of %d, %v", room, len(got), len(want), err)
+		}
+	}
+	if _, err := ReadProc("/proc/self/none", 10); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}

@@ -83,6 +83,12 @@ type FS interface {
 	OpenRoot(path string) (Dir, error)
 }
 
+// DirStater is an FS that describes the directory at an absolute path as OpenRoot and
+// Stat would, links followed, by one call and without the right to read it.
+type DirStater interface {
+	StatDir(path string) (Stat, error)
+}
+
 // Dir is an open directory. Its methods may be called concurrently. The
 // handle stays on the same directory when that is renamed.
 type Dir interface {

@@ -213,12 +213,7 @@ func (r *Repo) TxDir() string { return filepath.Join(r.GitDir, "asp") }
 func (r *Repo) Protected() []vfs.Stat {
 	var out []vfs.Stat
 	for _, p := range []string{r.GitDir, r.Common, filepath.Join(r.Common, "objects"), filepath.Join(r.Places.Root, gitDirName)} {
-		parent, err := scan.OpenRoot(filepath.Dir(p))
-		if err != nil {
-			continue
-		}
-		s, err := parent.Lstat(filepath.Base(p))
-		parent.Close()
+		s, err := scan.LstatPath(p)
 		if err == nil && !slices.ContainsFunc(out, snapshot.VFSStat(s).SameFile) {
 			out = append(out, snapshot.VFSStat(s))
 		}

@@ -74,6 +74,9 @@ func (d DirHandle) Lstat(name string) (Stat, error) {
 	return s, nil
 }
 
+// LstatPath describes the name at an absolute path whose directories are trusted.
+func LstatPath(path string) (Stat, error) { return DirHandle{unix.AT_FDCWD}.Lstat(path) }
+
 // Name is one entry of a listing. It points into the worker's buffer and is
 // good until the callback returns.
 type Name struct {

@@ -19,6 +19,11 @@ func OpenRoot(path string) (DirHandle, error) {
 	return DirHandle{}, &fs.PathError{Op: "open", Path: path, Err: errors.ErrUnsupported}
 }
 
+// LstatPath always fails.
+func LstatPath(path string) (Stat, error) {
+	return Stat{}, &fs.PathError{Op: "lstat", Path: path, Err: errors.ErrUnsupported}
+}
+
 // OpenDir always fails.
 func (DirHandle) OpenDir(rel string) (DirHandle, error) { return OpenRoot(rel) }
 
