@@ -42,6 +42,12 @@ func helper(what string) int {
 			Env: map[string]string{"PATH": os.Getenv("PATH")}, MergeOutput: true,
 		})
 		fmt.Printf("%s\nerr=%v\n", res.Stdout, err)
+	case "shown": // sh -c $SCRIPT in a launch that protects $PROTECT
+		res, err := sandbox.Run(ctx, sandbox.Probe(ctx, sandbox.ProbeDirs{}), sandbox.Spec{
+			Argv: []string{"sh", "-c", os.Getenv("SCRIPT")}, Dir: "/", Require: sandbox.Gated, Protect: []sandbox.Protect{{Path: os.Getenv("PROTECT")}},
+			Env: map[string]string{"PATH": os.Getenv("PATH")}, MergeOutput: true,
+		})
+		fmt.Printf("%s%s %v %s\n", res.Stdout, res.Boundary.Level, err, res.Boundary.Evidence)
 	case "many": // eight launches at a time, until it is killed
 		caps := sandbox.Probe(ctx, sandbox.ProbeDirs{})
 		if os.Getenv("PLAIN") != "" {

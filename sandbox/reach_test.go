@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/sandbox"
 	"golang.org/x/sys/unix"
 )
@@ -209,5 +211,37 @@ func TestWhatIsShown(t *testing.T) {
 	}
 	if !slices.Contains(shown, "readable") {
 		t.Errorf("%s", res.Stdout)
+	}
+}
+
+// Where something is mounted the rest is shown all the same, and of the mounts all but a
+// second /proc: through the processes of one the host's own mounts can be reached.
+func TestShownInPieces(t *testing.T) {
+	newWorld(t)
+	for _, tool := range []string{"unshare", "mount"} {
+		need.Tool(t, tool)
+	}
+	d, err := os.MkdirTemp("/var/tmp", "asp-pieces-") // not below a place that a launch has of its own
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(d) })
+	must(t, os.Chmod(d, 0o755))
+	for _, x := range []string{"proc", "memory", "beside"} {
+		must(t, os.Mkdir(filepath.Join(d, x), 0o755))
+	}
+	must(t, os.WriteFile(filepath.Join(d, "beside", "f"), []byte("beside\n"), 0o644))
+	must(t, os.WriteFile(filepath.Join(d, "f"), []byte("file\n"), 0o644))
+	must(t, os.Symlink("f", filepath.Join(d, "link")))
+	exe, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command("unshare", "-Urmpf", "sh", "-c", `set -e; cd `+d+`; mount -t proc none proc; mount -t tmpfs none memory; echo memory > memory/f; mount -t proc none /proc; exec `+exe)
+	cmd.Env = []string{helperVar + "=shown", "PATH=" + os.Getenv("PATH"), "PROTECT=" + d,
+		"SCRIPT=cd " + d + "; cat f link beside/f memory/f; ls proc; echo x > y; echo x > memory/y; echo x > beside/y; true"}
+	out, err := cmd.CombinedOutput()
+	said := string(out)
+	if err != nil || !strings.HasPrefix(said, "file\nfile\nbeside\nmemory\n") || !strings.Contains(said, "mediated-write <nil>") {
+		t.Errorf("%v\n%s", err, said)
+	}
+	if strings.Contains(said, "self\n") || strings.Count(said, "ead-only file system") != 3 {
+		t.Errorf("a second /proc is shown, or something was written:\n%s", said)
 	}
 }

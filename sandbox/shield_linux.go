@@ -46,6 +46,10 @@ const maxPieces = 500
 var noSockets = []string{"vfat", "msdos", "exfat", "iso9660", "squashfs", "erofs", "cramfs", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs",
 	"pstore", "efivarfs", "bpf", "configfs", "fusectl", "selinuxfs"}
 
+// leftOut are file systems that are not shown: processes, through which every mount of the
+// host's could be reached, and what consists of pipes, queues and terminals.
+var leftOut = []string{"proc", "rpc_pipefs", "devpts", "mqueue", "nsfs"}
+
 // newView looks where the host has mounts and makes the lower half of the shields. The
 // mount that holds it goes with the host's root. Without one everything is shown as it is.
 func newView(bare bool) (*view, error) {
@@ -136,9 +140,9 @@ func (v *view) show(source, target string, named bool) error {
 		m = *p
 	}
 	switch {
-	case m.fsType == "proc":
-		return nil // through the processes in it every mount of the host's can be reached
-	case slices.Contains(noSockets, m.fsType):
+	case slices.Contains(leftOut, m.fsType):
+		return nil
+	case slices.Contains(noSockets, m.fsType), m.fsType == "autofs" && len(v.below(real)) == 0:
 		return v.plain(fd, real, target)
 	case len(v.below(real)) > 0:
 		return v.pieces(real, target)
