@@ -44,6 +44,9 @@ func TestHalfMadeStateGoes(t *testing.T) {
 			if len(dir) == 64 {
 				dir = "workspace"
 			}
+			if dir == "judged" {
+				continue // whoever evaluates holds no lock: what is half made there goes by its age
+			}
 			if tried[dir] && !longCrash() {
 				continue
 			}
