@@ -28,7 +28,8 @@ type fake struct {
 	legacy   bool
 	served   []string
 	requests int
-	asides   int // answers that were not waited for
+	asides   int              // answers that were not waited for
+	batch    *strings.Builder // nil: written at once
 }
 
 func fakeMain(args []string) int {
@@ -45,7 +46,13 @@ func fakeMain(args []string) int {
 	return f.main()
 }
 
-func (f *fake) raw(s string) { _, _ = io.WriteString(os.Stdout, s) }
+func (f *fake) raw(s string) {
+	if f.batch != nil {
+		f.batch.WriteString(s)
+		return
+	}
+	_, _ = io.WriteString(os.Stdout, s)
+}
 
 func (f *fake) send(members ...canon.Member) {
 	o := canon.ObjectOf(append([]canon.Member{{Key: "jsonrpc", Value: canon.StringOf("2.0")}}, members...)...)
@@ -262,8 +269,11 @@ func (f *fake) initialize(id, params canon.Value) {
 	case how == "exit":
 		os.Exit(4)
 	case how == "callback":
+		f.batch = new(strings.Builder)
 		f.answer(id, result)
 		f.callAside()
+		_, _ = io.WriteString(os.Stdout, f.batch.String())
+		f.batch = nil
 	default:
 		f.answer(id, result)
 	}
