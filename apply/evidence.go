@@ -96,7 +96,7 @@ func mergeNotes(ms []preconditions.Merge) []string {
 		if i == shown {
 			return append(out, fmt.Sprintf("and %d more were merged; the receipt lists all", len(ms)-i))
 		}
-		out = append(out, fmt.Sprintf("merged: %q had moved since the plan was made for it; expected %s, found %s", cut(m.Path.String()), m.Expected.Blob(), m.Found.Blob()))
+		out = append(out, fmt.Sprintf("merged: %q had moved since the plan was made for it", cut(m.Path.String())))
 	}
 	return out
 }

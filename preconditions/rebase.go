@@ -133,5 +133,9 @@ func conflict(m merge.Result) string {
 		return "that is no text that could be merged; make the plan again from the present content"
 	}
 	c := m.Conflicts[0]
-	return fmt.Sprintf("around lines %d-%d both the workspace and the plan changed something (%d such places); make the plan again from the present content", c.Mine.Start+1, max(c.Mine.End, c.Mine.Start+1), len(m.Conflicts))
+	more := ""
+	if n := len(m.Conflicts) - 1; n > 0 {
+		more = fmt.Sprintf(" (and at %d more places)", n)
+	}
+	return fmt.Sprintf("around lines %d-%d both the workspace and the plan changed something%s; make the plan again from the present content", c.Mine.Start+1, max(c.Mine.End, c.Mine.Start+1), more)
 }
