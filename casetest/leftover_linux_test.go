@@ -1,12 +1,16 @@
 package casetest
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestHalfMadeStateGoes: whatever was killed while it wrote a file of the state
@@ -71,6 +75,41 @@ func TestHalfMadeStateGoes(t *testing.T) {
 		if !tried[dir] {
 			t.Errorf("no writer of %s was killed", dir)
 		}
+	}
+}
+
+// TestHalfMadeJudgedContentAges: what a dead writer left of content that was judged goes
+// when it is an hour old and somebody looks at the bounds; before, it may be a live one's.
+func TestHalfMadeJudgedContentAges(t *testing.T) {
+	w := newWorld(t, map[string]string{"a": "0\n"})
+	check := func(content string) {
+		t.Helper()
+		w.write("a", content, 0o644)
+		w.run("check", "--changed").exits(0)
+	}
+	check("1\n")
+	dirs, err := filepath.Glob(filepath.Join(w.asp, "workspaces/*/judged"))
+	if err != nil || len(dirs) != 1 {
+		t.Fatalf("%q %v", dirs, err)
+	}
+	put := func(name string, age time.Duration) string {
+		file := filepath.Join(dirs[0], name)
+		must(t, os.WriteFile(file, nil, 0o600))
+		w.own(file)
+		at := time.Now().Add(-age)
+		must(t, os.Chtimes(file, at, at))
+		return file
+	}
+	old, fresh := put("old.part", 2*time.Hour), put("fresh.part", 0)
+	for i := range 12 { // the next pack is the sixteenth name, at which the bounds are looked at
+		put(fmt.Sprint("other-", i), 0)
+	}
+	check("2\n")
+	if _, err := os.Lstat(old); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an old one stays: %v", err)
+	}
+	if _, err := os.Lstat(fresh); err != nil {
+		t.Errorf("a fresh one went: %v", err)
 	}
 }
 
