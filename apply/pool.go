@@ -55,7 +55,7 @@ func (e *Engine) ProviderOptions() (provider.Options, error) {
 			Probe: e.Caps, Require: e.least(), Isolate: e.wantsIsolated(), Hide: hide, Protect: protect, Read: e.cfg.Sandbox.Read,
 			Env: env, Lookup: os.LookupEnv, Scratch: h.Path(home.ScratchDir),
 			Limits: provider.Limits{Wall: time.Duration(limits["wallclockMs"]) * time.Millisecond, Files: uint64(limits["fd"]),
-				CPUPct: limits["cpuPct"], MemoryMb: limits["memoryMb"]},
+				CPUPct: limits["cpuPct"], MemoryMb: limits["memoryMb"], FileMb: limits["fileMb"], Processes: limits["processes"]},
 		},
 		MessageBytes: e.cfg.Limits.MessageBytes, Callbacks: e.cfg.Limits.Callbacks, Version: e.o.Version, Now: e.now,
 	}, nil

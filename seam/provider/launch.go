@@ -112,8 +112,8 @@ func (p *Pool) spec(m manifest.Manifest, caps sandbox.Caps, d demand) (s sandbox
 	s = sandbox.Spec{
 		Argv: append([]string{m.Bin}, m.Args...), Dir: privateTmp, Require: d.require,
 		// The life of a provider has no end of its own; its requests have.
-		Limits: sandbox.Limits{Wall: math.MaxInt64, Output: stderrBytes, Files: limits.Files, Memory: uint64(limits.MemoryMb) << 20, CPUPct: uint64(limits.CPUPct),
-			Grace: graceLeftover},
+		Limits: sandbox.Limits{Wall: math.MaxInt64, Output: stderrBytes, Files: limits.Files, Memory: mebibytes(limits.MemoryMb), CPUPct: uint64(limits.CPUPct),
+			FileSize: mebibytes(limits.FileMb), Processes: uint64(max(limits.Processes, 0)), Grace: graceLeftover},
 		Isolate: d.isolate,
 	}
 	for _, d := range l.Protect {
@@ -147,6 +147,8 @@ func (p *Pool) spec(m manifest.Manifest, caps sandbox.Caps, d demand) (s sandbox
 	}
 	return s, scratch, nil
 }
+
+func mebibytes(n int64) uint64 { return uint64(min(max(n, 0), 1<<40)) << 20 }
 
 // exposed are the read-only views into hidden directories: what the provider is
 // made of, and what the configuration says. Of a file in a place of the user's own the

@@ -64,3 +64,16 @@ func TestExposed(t *testing.T) {
 		}
 	}
 }
+
+// What is configured bounds a provider as it does a check.
+func TestLaunchIsLimited(t *testing.T) {
+	p := New(Options{Sandbox: Launch{Limits: Limits{Files: 70, CPUPct: 50, MemoryMb: 80, FileMb: 3, Processes: 9}}})
+	s, scratch, err := p.spec(manifest.Manifest{Bin: "/bin/true"}, sandbox.Expected(), demand{})
+	if err != nil || scratch != "" {
+		t.Fatalf("%q, %v", scratch, err)
+	}
+	l := s.Limits
+	if l.Files != 70 || l.CPUPct != 50 || l.Memory != 80<<20 || l.FileSize != 3<<20 || l.Processes != 9 {
+		t.Errorf("%+v", l)
+	}
+}

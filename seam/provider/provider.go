@@ -85,8 +85,10 @@ type Launch struct {
 type Limits struct {
 	Wall     time.Duration // one request; default 30 s, at most 5 min
 	Files    uint64        // descriptors; default 256
-	CPUPct   int64         // of one CPU, told to the provider and not enforced; default 100
+	CPUPct   int64         // of one CPU, told to the provider and enforced where control groups can; default 100
 	MemoryMb int64         // told to the provider, and in an isolated launch what one process of it may have; default 1024
+	// Processes and FileMb are as sandbox.Limits has them; default none.
+	Processes, FileMb int64
 }
 
 // Settings are what a provider is asked, from providers{} of config.json.
