@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -16,13 +17,15 @@ import (
 )
 
 // issuedFile holds the baselines that this host gave out for the workspace, one
-// a line, oldest first: only the host issues baselines, so a plan on any other
+// a line, oldest first, after a line with its format; one that begins with a baseline
+// is from before there was such a line. Only the host issues baselines, so a plan on any other
 // is refused. It is small on purpose; a plan on a baseline older than the last
 // few thousand is better made again.
 const (
-	issuedFile = "baselines"
-	maxIssued  = 4096
-	issuedSize = 1 << 20
+	issuedFile   = "baselines"
+	issuedFormat = "format 1"
+	maxIssued    = 4096
+	issuedSize   = 1 << 20
 )
 
 // issue notes a baseline as given out and puts it into wire form. A note that
@@ -49,7 +52,7 @@ func (e *Engine) issue(b snapshot.Baseline, at time.Time) wire.Baseline {
 		lines = lines[len(lines)-maxIssued/2:]
 	}
 	_ = home.CleanTemp(e.state.Dir()) // of whoever died here, whatever it was writing
-	_ = home.WriteFile(e.state.Dir(), issuedFile, []byte(strings.Join(append(lines, l), "\n")+"\n"))
+	_ = home.WriteFile(e.state.Dir(), issuedFile, []byte(strings.Join(append(append([]string{issuedFormat}, lines...), l), "\n")+"\n"))
 	return w
 }
 
@@ -70,10 +73,18 @@ func (e *Engine) issuedLines() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s := strings.TrimRight(string(b), "\n"); s != "" {
-		return strings.Split(s, "\n"), nil
+	s := strings.TrimRight(string(b), "\n")
+	if s == "" {
+		return nil, nil
 	}
-	return nil, nil
+	lines := strings.Split(s, "\n")
+	if strings.HasPrefix(lines[0], "format ") { // no baseline is written so
+		if lines[0] != issuedFormat {
+			return nil, fmt.Errorf("read %s: %.20q is not known; a newer program wrote it", e.state.Path(issuedFile), lines[0])
+		}
+		lines = lines[1:]
+	}
+	return lines, nil
 }
 
 func line(b snapshot.Baseline) string { return b.Rev + " " + b.Dirty }

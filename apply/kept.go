@@ -89,11 +89,35 @@ func (e *Engine) keepPlan(id string, f editplan.File, o origin) error {
 	if err != nil {
 		return fmt.Errorf("keep proposal: %w", err)
 	}
-	b := canon.ObjectOf(canon.Member{Key: "origin", Value: ov}, canon.Member{Key: "bundle", Value: bundle}).Bytes()
+	b := canon.ObjectOf(
+		canon.Member{Key: "format", Value: canon.IntOf(keptFormat)}, canon.Member{Key: "origin", Value: ov}, canon.Member{Key: "bundle", Value: bundle},
+	).Bytes()
 	if len(b) > maxProposalBytes {
 		return &TooLargeError{len(b), maxProposalBytes}
 	}
 	return e.keepBundle(id, b)
+}
+
+// keptFormat is the format of a kept plan: {format, bundle, origin?}. Before it had a
+// number a plan without origin was the bundle itself, one with it {origin, bundle}.
+const keptFormat = 1
+
+// splitKept takes a kept plan apart. ok is false for a bundle that stands for itself.
+func splitKept(v canon.Value) (bundle, origin canon.Value, ok bool, err error) {
+	if f, has := v.Get("format"); has {
+		if n, isInt := f.Int(); !isInt || n != keptFormat {
+			return bundle, origin, false, fmt.Errorf("format %.20s is not known; a newer program wrote it", f.Bytes())
+		}
+		bundle, ok = v.Get("bundle")
+		if !ok {
+			return bundle, origin, false, errors.New("it holds no plan")
+		}
+		origin, _ = v.Get("origin")
+		return bundle, origin, true, nil
+	}
+	bundle, ok = v.Get("bundle")
+	origin, both := v.Get("origin")
+	return bundle, origin, ok && both, nil
 }
 
 // loadKept gives a plan that was kept under its id, and its origin if a provider
@@ -103,24 +127,29 @@ func (e *Engine) loadKept(id string) (editplan.File, *origin, refusal.List, erro
 	if err != nil {
 		return editplan.File{}, nil, nil, err
 	}
-	b, err := home.ReadFile(dir, stagedName(id), maxProposalBytes)
+	b, err := home.ReadFile(dir, stagedName(id), maxProposalBytes+keptFrame)
 	if errors.Is(err, fs.ErrNotExist) {
 		return editplan.File{}, nil, refusal.List{refusal.New(refusal.UnknownProposal, "", -1, "no proposal %q is kept for this workspace; ask for one by host/requestEditPlan or make one with `asp plan`", cut(id))}, nil
 	}
 	if err != nil {
 		return editplan.File{}, nil, nil, fmt.Errorf("read kept proposal: %w", err)
 	}
-	v, err := canon.Parse(b, canon.Limits{Bytes: maxProposalBytes, Depth: canon.DefaultDepth + 2, Values: 2 * canon.DefaultValues})
+	v, err := canon.Parse(b, canon.Limits{Bytes: maxProposalBytes + keptFrame, Depth: canon.DefaultDepth + 2, Values: 2 * canon.DefaultValues})
 	if err == nil {
-		ov, ok := v.Get("origin")
-		bundle, both := v.Get("bundle")
-		if ok && both {
-			var o origin
-			if err := wire.Decode(ov, &o); err != nil {
-				return editplan.File{}, nil, nil, fmt.Errorf("read kept proposal: %w", err)
+		bundle, ov, ok, err := splitKept(v)
+		if err != nil {
+			return editplan.File{}, nil, nil, fmt.Errorf("read kept proposal %s: %w", e.state.Path(home.Proposals+"/"+stagedName(id)), err)
+		}
+		if ok {
+			var o *origin
+			if ov.Kind() != canon.Invalid {
+				o = new(origin)
+				if err := wire.Decode(ov, o); err != nil {
+					return editplan.File{}, nil, nil, fmt.Errorf("read kept proposal: %w", err)
+				}
 			}
 			f, items := editplan.Decode(bundle.Bytes(), planLimits(e.cfg))
-			return f, &o, items, nil
+			return f, o, items, nil
 		}
 	}
 	f, items := editplan.Decode(b, planLimits(e.cfg))

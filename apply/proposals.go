@@ -19,6 +19,7 @@ const (
 	maxProposals      = 64
 	maxProposalBytes  = 64 << 20
 	maxProposalsBytes = 256 << 20 // together
+	keptFrame         = 1 << 10   // what a kept plan has around it
 )
 
 // TooLargeError says that a plan is not kept under its id, which is no reason against
@@ -43,7 +44,8 @@ func (e *Engine) KeepProposal(id string, bundle []byte) error {
 	if len(bundle) > maxProposalBytes {
 		return &TooLargeError{len(bundle), maxProposalBytes}
 	}
-	return e.keepBundle(id, bundle)
+	// As it is: who reads it parses it, and it may be large.
+	return e.keepBundle(id, slices.Concat([]byte(`{"bundle":`), bundle, fmt.Appendf(nil, `,"format":%d}`, keptFormat)))
 }
 
 func (e *Engine) keepBundle(id string, bundle []byte) error {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,6 +47,21 @@ func TestUpgrade(t *testing.T) {
 		w.is("a", "a old\n")
 		w.clean()
 	})
+	// A plan that was kept, and the baseline that it is on, before either had a format.
+	t.Run("proposal", func(t *testing.T) {
+		w := fixture(t, "proposal")
+		w.run("apply", keptProposal, "--json").applied()
+		w.is("a", "a new\n")
+		p := w.plan().modify("b", "b old\n", "b new\n")
+		p.apply().applied()
+		files, err := filepath.Glob(filepath.Join(w.base, "state/workspaces/*/baselines"))
+		if err != nil || len(files) != 1 {
+			t.Fatal(files, err)
+		}
+		if b, err := os.ReadFile(files[0]); err != nil || !strings.HasPrefix(string(b), "format 1\ntree:") {
+			t.Errorf("the baselines are not in the present format: %q %v", b, err)
+		}
+	})
 	for _, c := range []struct{ name, fixture, outcome, a string }{
 		{"killed in the swap", "swap", "rolled-back", "a old\n"},
 		{"killed after the decision", "decided", "completed", "a new\n"},
@@ -74,6 +90,9 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
+// keptProposal is the id of the plan in the fixture.
+const keptProposal = "import:2d938019539f-6bd13a8f"
+
 // TestLaterFormat: what a later program wrote is refused by the name of the file
 // and left as it is.
 func TestLaterFormat(t *testing.T) {
@@ -89,12 +108,19 @@ func TestLaterFormat(t *testing.T) {
 		{"kept", "state/workspaces/*/receipts.head.a", later, []string{"apply", "--plan", "../plan-two.json", "--json"}},
 		{"kept", "state/workspaces/*/receipts.head.b", later, []string{"apply", "--plan", "../plan-two.json", "--json"}},
 		{"kept", "state/workspaces/*/staged/*.json", later, []string{"publish", "two", "--json"}},
+		{"proposal", "state/workspaces/*/proposals/*.json", func(b []byte) []byte {
+			return slices.Concat([]byte(`{"bundle":`), b, []byte(`,"format":99}`))
+		}, []string{"apply", keptProposal, "--json"}},
+		{"proposal", "state/workspaces/*/baselines", func(b []byte) []byte { return append([]byte("format 99\n"), b...) }, []string{"apply", keptProposal, "--json"}},
 		{"swap", "ws/repo/.asp/tx/*/journal", laterJournal, []string{"recover", "--json"}},
 		{"exchanged", "ws/.asp-exchange-*/journal", later, []string{"recover", "--json"}},
 	} {
 		t.Run(c.file, func(t *testing.T) {
 			w := fixture(t, c.fixture)
 			w.broken = true
+			if strings.HasSuffix(c.file, "/baselines") {
+				w.write("b", "moved\n", 0o644) // else nobody asks which were issued
+			}
 			files, err := filepath.Glob(filepath.Join(w.base, c.file))
 			if err != nil || len(files) != 1 {
 				t.Fatalf("%v %v", files, err)
