@@ -223,6 +223,10 @@ func TestCC01MovedBeforeTheSwap(t *testing.T) {
 				if b.read("a.txt") != "one\n" || b.read("b.txt") != "stranger\n" {
 					t.Errorf("a=%q b=%q", b.read("a.txt"), b.read("b.txt"))
 				}
+				// What is seen before the first write is refused there, not put back.
+				if mode == apply.Journal && a.Outcome != receipt.Refused {
+					t.Errorf("outcome %s", a.Outcome)
+				}
 				if g := a.Result.Assurance.TransactionGuarantee; g != wire.GuaranteeNone {
 					t.Errorf("a refusal claims %s", g)
 				}
@@ -385,6 +389,13 @@ func TestTouchedFileMovesDuringChecks(t *testing.T) {
 		t.Fatalf("%s", codes(a))
 	}
 	b.idle()
+	// Without a write, and so without the look before it, the check's verdict is void
+	// all the same.
+	b.write("b.txt", twoFiles["b.txt"])
+	dry, err := b.apply(apply.Request{Load: plan("p2", bothFiles), DryRun: true})
+	if err != nil || dry.DryRun == nil || dry.DryRun.WouldApply || !strings.Contains(codes(dry), "changed-underneath b.txt") {
+		t.Errorf("dry run: %v %+v %s", err, dry.DryRun, codes(dry))
+	}
 }
 
 // The mode in the answer is the weakest that the checks proved, and none that

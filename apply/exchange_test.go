@@ -2,6 +2,7 @@ package apply_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/internal/lock"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
 )
@@ -16,6 +18,31 @@ import (
 // TestExchangeInGit: after an exchange the index is the same file with the same
 // bytes, the repository is whole, git sees the plan's changes and no others, and
 // an ignored or hidden file is where it was; in a linked worktree too.
+// TestExchangeLocksTheNewTree: from the exchange on the new tree is under the name of
+// the workspace, and whoever comes by that name meets a lock, with another state
+// directory too.
+func TestExchangeLocksTheNewTree(t *testing.T) {
+	b := newBed(t, "", twoFiles)
+	tried := 0
+	b.hook = func(stage string) {
+		if stage != "compare what was displaced" && stage != "clean up" {
+			return
+		}
+		tried++
+		l, err := lock.TryAcquire(t.Context(), filepath.Join(b.root, ".git"), filepath.Join(t.TempDir(), "queue"))
+		if !errors.Is(err, lock.ErrBusy) {
+			t.Errorf("%s: the new tree is not locked: %v", stage, err)
+		}
+		if err == nil {
+			l.Unlock()
+		}
+	}
+	a, err := b.apply(apply.Request{Load: plan("p1", bothFiles), Publish: apply.Exchange})
+	if err != nil || !a.Result.Applied || tried < 2 {
+		t.Fatalf("%v %s, tried %d times", err, codes(a), tried)
+	}
+}
+
 func TestExchangeInGit(t *testing.T) {
 	for _, linked := range []bool{false, true} {
 		b := newBed(t, "", map[string]string{"a.txt": "one\n", "b.txt": "two\n", "deep/er/c": "c\n", ".gitignore": "ign\n"})

@@ -290,6 +290,11 @@ func (hs *heads) lame() bool {
 	return h == nil || hs.wrong(h) != fits
 }
 
+// torn tells that a file is there and is no head.
+func (hs *heads) torn(slot int) bool {
+	return hs.problem[slot] != nil && !errors.Is(hs.problem[slot], fs.ErrNotExist)
+}
+
 // fit is what the other head is to the newest.
 type fit uint8
 

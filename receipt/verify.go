@@ -66,6 +66,12 @@ func (s *Store) verify(ctx context.Context, all *Report) error {
 	// What a crash left is repaired first; in a settled store nothing is
 	// touched, so that everything out of order shows.
 	unsettled, cut, err := s.crashed(hs)
+	if err == nil && !unsettled && !cut && hs.newest() == nil && (hs.torn(0) || hs.torn(1)) {
+		// So a power cut may leave the head of a first entry that is gone itself.
+		var names []string
+		names, err = s.names()
+		unsettled = len(names) == 0
+	}
 	if err == nil && (unsettled || cut) {
 		if _, err = s.repair(cut || hs.lame()); err == nil {
 			hs, err = s.readHeads()

@@ -187,6 +187,31 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestWrittenInPlaceBeforeTheExchange: a program that has a file open writes to it in
+// the last moment before the exchange. Inode, size and names tell nothing: the bytes are
+// compared, and the tree is exchanged back.
+func TestWrittenInPlaceBeforeTheExchange(t *testing.T) {
+	s := scenarios()[0]
+	for _, name := range []string{"writes in place", "writes to a deleted file", "writes to a moved file"} {
+		w, g := occupied(t, s)
+		acted := false
+		ff := faultfs.New(w.fs, func(e faultfs.Event) faultfs.Fault {
+			if e.Op == faultfs.Exchange && !acted {
+				acted = true
+				strangers[name](g)
+			}
+			return faultfs.Fault{}
+		})
+		r, stored, err := attempt(t, ff, s, nil)
+		if err != nil || !acted || r.Outcome != commit.RolledBack || len(r.Items) == 0 || stored > 0 {
+			t.Errorf("%s: %v %v, stored %d, %v", name, r.Outcome, r.Items, stored, err)
+		}
+		if !holds(listing(t, w.fs, root), mine) {
+			t.Errorf("%s: the stranger's bytes are not in the workspace", name)
+		}
+	}
+}
+
 // TestStrangerThenDeath: a stranger works in the displaced tree and the process
 // dies before it has looked. Recovery keeps the bytes beside, says so once, and
 // leaves them alone from then on, until a person has taken them.

@@ -16,7 +16,7 @@ func locks() []row {
 			text: "	defer lk.Unlock()\n	defer func() {\n		if t.view != nil", mutant: "	_ = lk.Unlock()\n	defer func() {\n		if t.view != nil"},
 		{id: "lock-of-receipts", kind: "lock", file: "receipt/store.go", pkg: "receipt", run: "TestManyProcessesAppendOneChain|TestKilledAppenders",
 			text: "unlock, err := lock.Short(ctx, s.receipts)", mutant: "unlock, err := lock.Short(ctx, s.receipts)\n	if err == nil {\n		err = unlock()\n		unlock = func() error { return nil }\n	}"},
-		{id: "lock-of-the-new-tree", kind: "lock", file: "apply/exchange.go", pkg: "apply", run: "TestExchange",
+		{id: "lock-of-the-new-tree", kind: "lock", file: "apply/exchange.go", pkg: "apply", run: "TestExchangeLocksTheNewTree",
 			text: "return t.lock.Also(filepath.Join(newTree, rel))", mutant: "return nil"},
 	}
 }
@@ -71,7 +71,7 @@ func looks() []row {
 			survives: "the same comparison after the exchange finds it, and exchanges back"},
 		{id: "look-after-the-exchange", kind: "look", file: "apply/exchange/run.go", pkg: exchange, run: "TestStrangers|TestModesMoved|TestAttributesMoved",
 			text: "if p, err := w.displaced(ctx); err != nil || p != \"\" {", mutant: "if p, err := \"\", ctx.Err(); err != nil || p != \"\" {"},
-		{id: "look-exchanged-bytes", kind: "look", file: "apply/exchange/compare.go", pkg: exchange, run: "TestStrangers|TestModesMoved|TestAttributesMoved",
+		{id: "look-exchanged-bytes", kind: "look", file: "apply/exchange/compare.go", pkg: exchange, run: "TestWrittenInPlaceBeforeTheExchange",
 			text: "if err != nil || sum != b.Digest {", mutant: "if err != nil || sum.IsZero() {"},
 		{id: "look-exchanged-attributes", kind: "look", file: "apply/exchange/compare.go", pkg: exchange, run: "TestStrangers|TestModesMoved|TestAttributesMoved",
 			text: "return maps.EqualFunc(a, b, bytes.Equal), nil", mutant: "return maps.EqualFunc(a, b, bytes.Equal) || true, nil"},

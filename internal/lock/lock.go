@@ -173,31 +173,41 @@ func (l *Lock) Unlock() error {
 	return errors.Join(errs...)
 }
 
-// lockDirectory opens and locks dir, and makes sure that the name still leads
-// to what was locked: a directory exchange may have put another one there
-// between the two steps.
+// lockDirectory opens and locks dir, until the name leads to what was locked.
 func lockDirectory(dir string) (*os.File, error) {
 	for {
 		f, err := openDirectory(dir)
 		if err != nil {
 			return nil, fmt.Errorf("open %q for locking: %w", dir, err)
 		}
-		if err := tryLockFile(f); err != nil {
-			f.Close()
-			return nil, fmt.Errorf("lock %q: %w", dir, err)
-		}
-		held, err := f.Stat()
-		if err == nil {
-			var named os.FileInfo
-			if named, err = os.Stat(dir); err == nil && os.SameFile(held, named) {
-				return f, nil
+		if ok, err := lockOpened(f, dir); ok || err != nil {
+			if err != nil {
+				return nil, err
 			}
-		}
-		err = errors.Join(err, unlockFile(f), f.Close())
-		if err != nil {
-			return nil, fmt.Errorf("look at %q after locking: %w", dir, err)
+			return f, nil
 		}
 	}
+}
+
+// lockOpened locks the directory f, which was opened as dir, and tells whether the name
+// still leads to it: a directory exchange may have put another one there between the
+// two steps. If not, or on an error, f is unlocked and closed.
+func lockOpened(f *os.File, dir string) (bool, error) {
+	if err := tryLockFile(f); err != nil {
+		f.Close()
+		return false, fmt.Errorf("lock %q: %w", dir, err)
+	}
+	held, err := f.Stat()
+	if err == nil {
+		var named os.FileInfo
+		if named, err = os.Stat(dir); err == nil && os.SameFile(held, named) {
+			return true, nil
+		}
+	}
+	if err = errors.Join(err, unlockFile(f), f.Close()); err != nil {
+		return false, fmt.Errorf("look at %q after locking: %w", dir, err)
+	}
+	return false, nil
 }
 
 // Layout of the queue file: the next ticket as 8 little-endian bytes, padding,

@@ -459,6 +459,33 @@ func TestReplacedDirectoryIsNotLockedByItsOldName(t *testing.T) {
 	m.Unlock()
 }
 
+// TestReplacedDirectoryBetweenOpenAndLock: what was opened has another name by the time
+// it is locked. The lock on it would exclude nobody who comes by the name.
+func TestReplacedDirectoryBetweenOpenAndLock(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "d")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := openDirectory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := lockOpened(f, dir); ok || err != nil {
+		t.Fatalf("locked the old directory for the new one: %v, %v", ok, err)
+	}
+	for _, d := range []string{dir, dir + ".old"} { // and nothing stays locked
+		l, err := lockDirectory(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+	}
+}
+
 func TestForeignQueueFiles(t *testing.T) {
 	dir, qf := places(t)
 	if err := syscall.Mkfifo(qf, 0o600); err != nil {
