@@ -34,8 +34,10 @@ func (t *tx) compile(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("digest changeset: %w", err)
 	}
 	t.csDigest = canon.DigestText(v)
-	if t.forecast, err = commit.Forecast(ctx, t.e.env(t.e.extraDirs()), t.changes, commit.Options{}); err != nil {
-		return false, fmt.Errorf("look at the file system: %w", err)
+	if t.foresees() {
+		if t.forecast, err = commit.Forecast(ctx, t.e.env(t.e.extraDirs()), t.changes, commit.Options{}); err != nil {
+			return false, fmt.Errorf("look at the file system: %w", err)
+		}
 	}
 	if items, err := t.planGit(ctx); err != nil || len(items) > 0 {
 		if err != nil {
@@ -43,10 +45,17 @@ func (t *tx) compile(ctx context.Context) (bool, error) {
 		}
 		return t.refuse(ctx, items)
 	}
-	if g, why := t.expected(); g < t.r.RequireGuarantee {
+	if g, why := t.expected(); g < t.r.RequireGuarantee { // never where nothing was foreseen
 		return t.refuse(ctx, refusal.List{refusal.New(refusal.WeakGuarantee, "", -1, "%s was asked for and %s is what can be earned here: %s", t.r.RequireGuarantee, g, why)})
 	}
 	return false, nil
+}
+
+// foresees tells whether what the publish would earn is looked up before it. Publishing
+// under a journal looks at all of that itself, so it is done twice only where somebody
+// asks for the answer, or where checks would run for a change that cannot be published.
+func (t *tx) foresees() bool {
+	return t.r.DryRun || t.r.RequireGuarantee > commit.GuaranteeNone || t.r.Publish != Journal || len(t.e.pol.Demands(t.r.CallSite, t.r.Checks)) > 0
 }
 
 // pair tells commit which file a new one takes its owner and attributes from:
