@@ -10,8 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/aspengine/asp/internal/need"
 )
 
 // ordinary is the user that the binary runs as when the tests are root.
@@ -50,8 +53,12 @@ func noGit(w *world) { w.git = false }
 // on puts the world below a directory of another file system.
 func on(dir string) worldOption { return func(w *world) { w.base = dir } }
 
+// source is called when a test runs: what is opened before is not counted.
+var source = sync.OnceValue(need.Source)
+
 func newWorld(t testing.TB, files map[string]string, opts ...worldOption) *world {
 	t.Helper()
+	must(t, source())
 	w := &world{t: t, git: true, proposal: new(int)}
 	if os.Geteuid() == 0 {
 		w.cred = &syscall.Credential{Uid: ordinary, Gid: ordinary}
