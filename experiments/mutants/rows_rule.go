@@ -102,7 +102,7 @@ func claims() []row {
 		facts  = "apply/commit/facts.go"
 		mount  = "apply/commit/mount_linux.go"
 		commit = "apply/commit"
-		run    = "TestGuaranteeIsEarned|TestFactsOnDisk|TestFailedSync|TestNaiveIsCaught"
+		run    = "TestEachFactCounts|TestGuaranteeIsEarned|TestFactsOnDisk|TestFailedSync|TestNaiveIsCaught"
 	)
 	return []row{
 		{id: "claim-despite-failed-sync", kind: "claim", file: facts, pkg: commit, run: run,

@@ -93,8 +93,17 @@ func TestOpenNeverTouchesFIFO(t *testing.T) {
 	if err := unix.Mkfifo(p, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	check(t, err)
+	defer unix.Close(watch)
+	_, err = unix.InotifyAddWatch(watch, p, unix.IN_OPEN)
+	check(t, err)
 	if _, err := d.Open("p"); !errors.Is(err, unix.EINVAL) {
 		t.Fatalf("Open of a FIFO: got %v, want EINVAL", err)
+	}
+	// Not for a moment: a writer that waits for a reader would go on.
+	if n, err := unix.Read(watch, make([]byte, 4096)); err != unix.EAGAIN {
+		t.Fatalf("the FIFO was opened (%d bytes of events, %v)", n, err)
 	}
 	if fd, err := unix.Open(p, unix.O_WRONLY|unix.O_NONBLOCK, 0); err != unix.ENXIO {
 		_ = unix.Close(fd)
