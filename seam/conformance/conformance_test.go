@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 	os.Exit(mainTest(m))
 }
 
+// TestSources: a result that go test kept is one of the sources as they are.
+func TestSources(t *testing.T) { need.Program(t) }
+
 func mainTest(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "conformance-bin-")
 	if err != nil {
