@@ -246,3 +246,23 @@ func TestVerifyRecomputesProbes(t *testing.T) {
 		}
 	}
 }
+
+// A power cut before the first barrier may leave nothing but the torn head of an entry
+// that is gone itself. Beside a receipt it is a finding.
+func TestTornFirstHead(t *testing.T) {
+	p := newPlace(t)
+	s := p.store(receipt.Options{})
+	if err := os.WriteFile(p.file("receipts.head.b"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := verified(t, s); !r.OK {
+		t.Errorf("%q", r.Problems)
+	}
+	fill(t, s, 0, 1)
+	if err := os.WriteFile(p.file("receipts.head.b"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := verified(t, s); r.OK {
+		t.Error("a torn head beside a receipt passes")
+	}
+}
