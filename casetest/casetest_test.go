@@ -36,9 +36,6 @@ func TestMain(m *testing.M) {
 	os.Exit(mainTest(m))
 }
 
-// TestSources: a result that go test kept is one of the sources as they are.
-func TestSources(t *testing.T) { need.Program(t) }
-
 func mainTest(m *testing.M) int {
 	if binary = os.Getenv("ASP_BINARY"); binary != "" {
 		return m.Run() // a binary that was built elsewhere

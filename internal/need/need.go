@@ -4,11 +4,9 @@
 package need
 
 import (
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"testing"
 )
@@ -68,34 +66,5 @@ func Signals() {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
-	}
-}
-
-// Program makes a cached result count only as long as the sources are what they were.
-// A test that builds a command and runs it does not import it, so that go test would
-// give the old result for a new command. What a test lists goes into the key of the
-// cache: so this lists the module. One test of the package has to call it.
-func Program(t testing.TB) {
-	t.Helper()
-	root, err := os.Getwd()
-	for err == nil {
-		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
-			break
-		}
-		if root == filepath.Dir(root) {
-			t.Fatal("there is no go.mod above the test")
-		}
-		root = filepath.Dir(root)
-	}
-	if err == nil {
-		err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() && (d.Name() == ".git" || p == filepath.Join(root, "bin")) {
-				return filepath.SkipDir
-			}
-			return err
-		})
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }

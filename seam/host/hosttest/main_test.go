@@ -24,7 +24,11 @@ func TestMain(m *testing.M) {
 }
 
 // TestSources: a result that go test kept is one of the sources as they are.
-func TestSources(t *testing.T) { need.Program(t) }
+func TestSources(t *testing.T) {
+	if err := need.Source(); err != nil {
+		t.Fatal(err)
+	}
+}
 
 func mainTest(m *testing.M) int {
 	if binary = os.Getenv("ASP_BINARY"); binary != "" {
