@@ -34,7 +34,7 @@ func (t *tx) undo(n int) ([]journal.Open, error) {
 			open = append(open, journal.Open{Step: i, Why: why})
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := join(errs); err != nil {
 		return nil, err
 	}
 	if err := t.syncNames(context.Background(), barrierUndo); err != nil {
