@@ -237,6 +237,11 @@ func (e *Engine) Roots() []string {
 	return roots
 }
 
+// PathInfo is what the repository says of paths now, in their order.
+func (e *Engine) PathInfo(ctx context.Context, paths []snapshot.Path) ([]snapshot.PathInfo, error) {
+	return e.ws.PathInfo(ctx, paths)
+}
+
 // ConfigProblem says why the configuration could not be read; nil if it could.
 func (e *Engine) ConfigProblem() error { return e.problem }
 

@@ -19,6 +19,9 @@ type View struct {
 	Roots    []string
 	Baseline snapshot.Baseline
 	Reader   Reader
+	// Info, if set, tells what the repository says of paths, in their order. It is
+	// asked for what goes with a directory.
+	Info func([]snapshot.Path) ([]snapshot.PathInfo, error)
 }
 
 // Import is a foreign edit as a plan file.
@@ -41,7 +44,9 @@ type Import struct {
 // operations are decided here, against the state that the earlier operations
 // leave, so that the plan holds plain operations only: overwrite becomes a
 // modify or a delete, what is to be ignored disappears, a directory becomes its
-// files. A character past the end of its line means the end, as LSP says; that
+// files. Something in a directory that no plan may take along (another repository,
+// a submodule, a protected directory) refuses its move or removal; ignored files
+// that are deleted with it, and empty directories that stay, are warned of. A character past the end of its line means the end, as LSP says; that
 // too is settled here, with a warning, and never in a plan. Snippets, other
 // schemes and hosts, and files outside of the workspace are refused.
 func ImportWorkspaceEdit(data []byte, v View, l Limits) (Import, error) {

@@ -11,8 +11,17 @@ import (
 	"github.com/aspengine/asp/snapshot"
 )
 
+// view calls files whose names end in .ign ignored, and what is named sub a
+// submodule.
 func view(d disk) editplan.View {
-	return editplan.View{Roots: []string{"/work/my repo", "/w"}, Baseline: snapshot.Baseline{Rev: "tree:x"}, Reader: d}
+	info := func(paths []snapshot.Path) ([]snapshot.PathInfo, error) {
+		out := make([]snapshot.PathInfo, len(paths))
+		for i, p := range paths {
+			out[i] = snapshot.PathInfo{Ignored: strings.HasSuffix(p.String(), ".ign"), InSubmodule: p.Base() == "sub"}
+		}
+		return out, nil
+	}
+	return editplan.View{Roots: []string{"/work/my repo", "/w"}, Baseline: snapshot.Baseline{Rev: "tree:x"}, Reader: d, Info: info}
 }
 
 // importLSP gives the net changes of a workspace edit, or its refusals.
@@ -66,7 +75,8 @@ const (
 )
 
 func TestImportWorkspaceEdit(t *testing.T) {
-	d := disk{"a.txt": "one\ntwo\r\n🟢x\n", "b.txt": "B\n", "d/x": "X", "d/s/y.sh": "Y", "d/e/": "", "sp ace/é#.txt": "s\n", "bad": "\xff", "A.txt": "A\n"}
+	d := disk{"a.txt": "one\ntwo\r\n🟢x\n", "b.txt": "B\n", "d/x": "X", "d/s/y.sh": "Y", "d/e/": "", "sp ace/é#.txt": "s\n", "bad": "\xff", "A.txt": "A\n",
+		"i/x": "", "i/1.ign": "1", "i/2.ign": "2", "i/3.ign": "3", "i/4.ign": "4"}
 	for _, c := range []struct {
 		name, in       string
 		want, warnings []string
@@ -108,6 +118,8 @@ func TestImportWorkspaceEdit(t *testing.T) {
 		{"delete", dc(fileOp("delete", "b.txt", "")), []string{"b.txt: gone [0]"}, nil},
 		{"delete nothing", dc(fileOp("delete", "nothing", `"ignoreIfNotExists":true`)), nil, nil},
 		{"delete a directory", dc(fileOp("delete", "d", `"recursive":true`)), []string{"d/s/y.sh: gone [0]", "d/x: gone [1]"}, []string{`"d/e" stays`}},
+		{"delete a directory with ignored files", dc(fileOp("delete", "i", `"recursive":true`)), []string{"i/1.ign: gone [0]", "i/2.ign: gone [1]", "i/3.ign: gone [2]", "i/4.ign: gone [3]", "i/x: gone [4]"},
+			[]string{`"i": 4 ("i/1.ign", "i/2.ign", "i/3.ign", …)`}},
 		{"delete a file that is not text", dc(fileOp("delete", "bad", "")), []string{"bad: gone [0]"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -131,7 +143,8 @@ func TestImportWorkspaceEdit(t *testing.T) {
 }
 
 func TestImportWorkspaceEditRefuses(t *testing.T) {
-	d := disk{"a.txt": "one\ntwo\n", "b.txt": "B\n", "d/x": "X", "empty/": "", "link": "->b.txt", "bad": "\xff", "l/k": "->x", "🟢.txt": "🟢\n"}
+	d := disk{"a.txt": "one\ntwo\n", "b.txt": "B\n", "d/x": "X", "empty/": "", "link": "->b.txt", "bad": "\xff", "l/k": "->x", "🟢.txt": "🟢\n",
+		"o/x": "X", "o/in/r/.git": "gitdir: h", "o/in/r/y": "Y", "s/x": "X", "s/sub/": ""}
 	uri := func(u string) string {
 		return `{"documentChanges":[{"textDocument":{"uri":"` + u + `"},"edits":[` + te(0, 0, 0, 0, "x") + `]}]}`
 	}
@@ -187,6 +200,12 @@ func TestImportWorkspaceEditRefuses(t *testing.T) {
 		{"delete nothing", dc(fileOp("delete", "gone", "")), []string{"0 missing gone"}},
 		{"delete a directory", dc(fileOp("delete", "d", "")), []string{"0 not-empty d: recursive is not set"}},
 		{"delete an empty directory", dc(fileOp("delete", "empty", `"recursive":true`)), []string{"0 unsupported-operation empty"}},
+		{"rename a directory with a repository in it", dc(move("o", "n", "")), []string{"0 other-repository o/in/r: another repository"}},
+		{"delete a directory with a repository in it", dc(fileOp("delete", "o", `"recursive":true`)), []string{"0 other-repository o/in/r: another repository"}},
+		{"delete a repository", dc(fileOp("delete", "o/in/r", `"recursive":true`)), []string{"0 other-repository o/in/r: another repository"}},
+		{"rename a repository", dc(move("o/in/r", "n", "")), []string{"0 other-repository o/in/r: another repository"}},
+		{"rename a directory with a submodule that was not fetched", dc(move("s", "n", "")), []string{"0 other-repository s/sub: submodule"}},
+		{"delete a directory with a submodule that was not fetched", dc(fileOp("delete", "s", `"recursive":true`)), []string{"0 other-repository s/sub: submodule"}},
 		{"every one", dc(fileOp("delete", "gone", ""), fileOp("create", "a.txt", ""), fileOp("delete", "b.txt", ""), tde("b.txt", te(0, 0, 0, 0, "x"))),
 			[]string{"0 missing gone", "1 exists a.txt", "3 missing b.txt: after operation 2"}},
 	} {

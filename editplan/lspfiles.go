@@ -1,6 +1,7 @@
 package editplan
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/aspengine/asp/internal/refusal"
@@ -43,16 +44,21 @@ func (m *lspImporter) delete(op lspFileOperation, label string) error {
 	case st.Kind != IsDir:
 		return m.do(Draft{Kind: Delete, Path: p.String(), Expected: st.Digest, Message: label})
 	}
-	files, err := m.files(p)
+	files, ok, err := m.files(p)
 	switch {
 	case err != nil:
 		return err
+	case len(files) == 0 && !ok:
+		return nil
 	case len(files) == 0:
 		m.refuse(refusal.UnsupportedOperation, p.String(), "an empty directory is there; plans remove files, and directories that become empty by that")
 		return nil
 	case !op.Options.Recursive:
 		m.refuse(refusal.NotEmpty, p.String(), "the directory holds %d files, and recursive is not set", len(files))
 		return nil
+	}
+	if err := m.noteIgnored(p, files); err != nil {
+		return err
 	}
 	for _, f := range files {
 		st, err := m.walk.now(f)
@@ -117,9 +123,12 @@ func (m *lspImporter) renameDir(from, to snapshot.Path, target State, label stri
 		m.refuse(refusal.Exists, to.String(), "%s is there", target.Kind)
 		return nil
 	}
-	files, err := m.files(from)
+	files, ok, err := m.files(from)
 	if err != nil {
 		return err
+	}
+	if len(files) == 0 && !ok {
+		return nil
 	}
 	if len(files) == 0 {
 		m.refuse(refusal.UnsupportedOperation, from.String(), "an empty directory is there; plans move files")
@@ -139,18 +148,23 @@ func (m *lspImporter) renameDir(from, to snapshot.Path, target State, label stri
 }
 
 // files lists what is in a directory now, at any depth, sorted; directories
-// that are empty are warned of, because no plan can take them along.
-func (m *lspImporter) files(dir snapshot.Path) ([]snapshot.Path, error) {
+// that are empty are warned of, because no plan can take them along. ok is false
+// if something in it was refused, so that the directory cannot go as a whole.
+func (m *lspImporter) files(dir snapshot.Path) (out []snapshot.Path, ok bool, err error) {
 	found := map[snapshot.Path]bool{}
+	before := len(m.refused)
 	for p, s := range m.walk.slots {
 		if p.Within(dir) && s.state.Kind != Absent {
 			found[p] = true
 		}
 	}
-	if err := m.liveFiles(dir, found); err != nil {
-		return nil, err
+	var empty []snapshot.Path
+	if err := m.liveFiles(dir, found, &empty); err != nil {
+		return nil, false, err
 	}
-	var out []snapshot.Path
+	if err := m.stay(empty); err != nil {
+		return nil, false, err
+	}
 	for p := range found {
 		out = append(out, p)
 	}
@@ -163,21 +177,78 @@ func (m *lspImporter) files(dir snapshot.Path) ([]snapshot.Path, error) {
 		}
 		return 0
 	})
-	return out, nil
+	return out, len(m.refused) == before, nil
 }
 
-func (m *lspImporter) liveFiles(dir snapshot.Path, found map[snapshot.Path]bool) error {
+// stay warns of empty directories, but one in which a submodule belongs, which was
+// never fetched, is the submodule's.
+func (m *lspImporter) stay(empty []snapshot.Path) error {
+	info, err := m.info(empty)
+	if err != nil {
+		return err
+	}
+	for i, p := range empty {
+		if info[i].InSubmodule {
+			m.refuse(refusal.OtherRepository, p.String(), "is a submodule, which no plan can take along; move or remove it with git")
+			continue
+		}
+		m.warn("the empty directory %.200q stays where it is", p)
+	}
+	return nil
+}
+
+// info is what the repository says of paths; nothing, where nobody can be asked.
+func (m *lspImporter) info(paths []snapshot.Path) ([]snapshot.PathInfo, error) {
+	if m.view.Info == nil || len(paths) == 0 {
+		return make([]snapshot.PathInfo, len(paths)), nil
+	}
+	return m.view.Info(paths)
+}
+
+// ignoredShown is how many ignored files a warning names.
+const ignoredShown = 3
+
+// noteIgnored warns of ignored files that go with their directory: no commit has
+// them, and whoever asks for a directory of sources to go may not think of them.
+func (m *lspImporter) noteIgnored(dir snapshot.Path, files []snapshot.Path) error {
+	info, err := m.info(files)
+	if err != nil {
+		return err
+	}
+	n, names := 0, ""
+	for i, p := range files {
+		if !info[i].Ignored {
+			continue
+		}
+		if n++; n <= ignoredShown {
+			names += fmt.Sprintf(", %.200q", p)
+		}
+	}
+	if n > ignoredShown {
+		names += ", …"
+	}
+	if n > 0 {
+		m.warn("ignored files, which no commit has, are deleted with the directory %.200q: %d (%s)", dir, n, names[2:])
+	}
+	return nil
+}
+
+func (m *lspImporter) liveFiles(dir snapshot.Path, found map[snapshot.Path]bool, empty *[]snapshot.Path) error {
 	st, err := m.walk.liveState(dir)
 	if err != nil || st.Kind != IsDir {
 		return err
 	}
-	names, err := m.view.Reader.Names(dir)
+	names, barred, err := m.view.Reader.Names(dir)
 	if err != nil {
 		return err
 	}
+	if barred != nil {
+		m.bar(dir, barred)
+		return nil
+	}
 	slices.Sort(names)
 	if len(names) == 0 {
-		m.warn("the empty directory %.200q stays where it is", dir)
+		*empty = append(*empty, dir)
 	}
 	for _, n := range names {
 		p, err := snapshot.ParsePath(dir.String() + "/" + n)
@@ -196,13 +267,33 @@ func (m *lspImporter) liveFiles(dir snapshot.Path, found map[snapshot.Path]bool)
 		if err != nil {
 			return err
 		}
-		if st.Kind == IsDir {
-			if err := m.liveFiles(p, found); err != nil {
+		switch st.Kind {
+		case IsDir:
+			if err := m.liveFiles(p, found, empty); err != nil {
 				return err
 			}
 			continue
+		case Absent:
+			// Listed and yet nothing: it must not be looked at. A directory says why;
+			// for anything else the walk refuses the operation.
+			_, barred, err := m.view.Reader.Names(p)
+			if err != nil {
+				return err
+			}
+			if barred != nil {
+				m.bar(p, barred)
+				continue
+			}
 		}
 		found[p] = true
 	}
 	return nil
+}
+
+// bar refuses the change because of a directory that must not be looked into: what
+// is in it would stay, and the change be half done.
+func (m *lspImporter) bar(p snapshot.Path, why *refusal.Item) {
+	it := *why
+	it.Op, it.Path = m.at, p.String()
+	m.refused = append(m.refused, it)
 }

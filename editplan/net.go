@@ -1,6 +1,7 @@
 package editplan
 
 import (
+	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/snapshot"
 )
 
@@ -45,7 +46,10 @@ type Reader interface {
 	// that are no valid Path. Resolve calls it only for a directory that the plan
 	// empties and then wants to use as a file's name; importers, for a directory
 	// that an edit removes or moves as a whole.
-	Names(p snapshot.Path) ([]string, error)
+	//
+	// barred says why the directory must not be looked into (another repository, a
+	// protected directory, no permission). It has no names then, but is not empty.
+	Names(p snapshot.Path) (names []string, barred *refusal.Item, err error)
 }
 
 // Hashed is a Reader that keeps bytes which it hashed itself: what it gives need not

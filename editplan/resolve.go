@@ -133,9 +133,12 @@ func (w *walk) roughly(p snapshot.Path) (State, error) {
 // leftIn names something that stays in a live directory of which the plan took
 // a file, "" if nothing does.
 func (w *walk) leftIn(dir snapshot.Path) (string, error) {
-	names, err := w.r.Names(dir)
+	names, barred, err := w.r.Names(dir)
 	if err != nil {
 		return "", err
+	}
+	if barred != nil {
+		return dir.String(), nil // whatever is in it
 	}
 	slices.Sort(names)
 	for _, n := range names {

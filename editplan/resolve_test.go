@@ -49,7 +49,11 @@ func (d disk) Bytes(p snapshot.Path) ([]byte, error) {
 	return []byte(c), nil
 }
 
-func (d disk) Names(p snapshot.Path) ([]string, error) {
+func (d disk) Names(p snapshot.Path) ([]string, *refusal.Item, error) {
+	if _, other := d[p.String()+"/.git"]; other {
+		it := refusal.New(refusal.OtherRepository, p.String(), -1, "is another repository")
+		return nil, &it, nil
+	}
 	set := map[string]bool{}
 	for k := range d {
 		if rest, ok := strings.CutPrefix(k, p.String()+"/"); ok && rest != "" {
@@ -61,7 +65,7 @@ func (d disk) Names(p snapshot.Path) ([]string, error) {
 	for n := range set {
 		out = append(out, n)
 	}
-	return out, nil
+	return out, nil, nil
 }
 
 func digest(c string) snapshot.Digest { return snapshot.DigestOf([]byte(c)) }
@@ -285,8 +289,8 @@ func TestResolveRefuses(t *testing.T) {
 type strict struct{ disk }
 
 func (s strict) Bytes(p snapshot.Path) ([]byte, error) { return nil, errDisk }
-func (s strict) Names(p snapshot.Path) ([]string, error) {
-	return nil, errDisk
+func (s strict) Names(p snapshot.Path) ([]string, *refusal.Item, error) {
+	return nil, nil, errDisk
 }
 
 // TestResolveIsLazy holds that whole-blob operations neither load old content

@@ -88,7 +88,7 @@ func TestAhead(t *testing.T) {
 	early.Close()
 	closed := view()
 	closed.Ahead(paths)
-	if _, err := closed.Names(paths[len(paths)-4]); err != nil {
+	if _, _, err := closed.Names(paths[len(paths)-4]); err != nil {
 		t.Error(err)
 	}
 }

@@ -140,23 +140,23 @@ func (v *View) Open(p snapshot.Path) (vfs.File, error) {
 }
 
 // Names implements editplan.Reader.
-func (v *View) Names(p snapshot.Path) ([]string, error) {
+func (v *View) Names(p snapshot.Path) ([]string, *refusal.Item, error) {
 	d, err := v.live().dirAt(p.String())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if d.dir == nil {
-		return nil, nil
+		return nil, d.blocked, nil
 	}
 	es, err := d.dir.List()
 	if err != nil {
-		return nil, fmt.Errorf("list %.200q: %w", p, err)
+		return nil, nil, fmt.Errorf("list %.200q: %w", p, err)
 	}
 	out := make([]string, len(es))
 	for i, e := range es {
 		out[i] = e.Name
 	}
-	return out, nil
+	return out, nil, nil
 }
 
 // Input is what a plan is checked against beside the view.

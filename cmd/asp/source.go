@@ -170,7 +170,8 @@ func (p patchView) Look(path snapshot.Path) (patch.Entry, error) {
 
 func editLoader(eng *apply.Engine, data []byte) apply.Loader {
 	return func(ctx context.Context, v *apply.View, base snapshot.Baseline) (editplan.File, refusal.List, error) {
-		im, err := editplan.ImportWorkspaceEdit(data, editplan.View{Roots: eng.Roots(), Baseline: base, Reader: v}, eng.PlanLimits())
+		info := func(paths []snapshot.Path) ([]snapshot.PathInfo, error) { return eng.PathInfo(ctx, paths) }
+		im, err := editplan.ImportWorkspaceEdit(data, editplan.View{Roots: eng.Roots(), Baseline: base, Reader: v, Info: info}, eng.PlanLimits())
 		if err != nil {
 			return editplan.File{}, nil, err
 		}
