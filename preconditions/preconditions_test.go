@@ -170,6 +170,25 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestProtectedNames: a plan is not trusted to have gone through Compile, which
+// makes none with such a path. Nothing is there, so that only the name can tell.
+func TestProtectedNames(t *testing.T) {
+	_, root := bed(t)
+	for _, s := range []string{".git/hooks/x", ".GIT/config", "d/.git/x", "d/GIT~1/x"} {
+		p, err := snapshot.ParsePath(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, moved := compile(t, create("new")), compile(t, rename("a.txt", "new", "a\n"))
+		made.Ops[0].Path, moved.Ops[0].To = p, p
+		for _, plan := range []*editplan.Plan{made, moved} {
+			if _, got := check(t, root, preconditions.Input{Plan: plan}); got != "0 path-protected "+s {
+				t.Errorf("%s: %q", s, got)
+			}
+		}
+	}
+}
+
 func TestRepositoryAndAttention(t *testing.T) {
 	_, root := bed(t)
 	ws := workspace{info: map[string]snapshot.PathInfo{

@@ -82,6 +82,11 @@ func TestVerdict(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, b)
 		}
 	}
+	// A directory that the probe is silent about is no attempt that failed.
+	s.Protect[0].Lands = ""
+	if b := verdict(s, report{Reached: held}, "m", true, nil); b.Level != Gated || b.Attempts[0] != (Attempt{"write at " + live, false, "not tried"}) || !strings.Contains(b.Evidence, "was not tried") {
+		t.Errorf("not asked: %+v", b)
+	}
 	if b := verdict(&Spec{}, report{}, "m", true, nil); b.Level != Gated || !strings.Contains(b.Evidence, "nothing was named") {
 		t.Errorf("nothing to protect: %+v", b)
 	}

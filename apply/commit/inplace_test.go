@@ -81,23 +81,26 @@ func TestStrayInDisplacedDirectory(t *testing.T) {
 // What he wrote is live afterwards.
 func TestEditDuringUndo(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		change commit.Change
-		path   string
-		op     faultfs.Op
+		name    string
+		changes []commit.Change
+		path    string
 	}{
-		{"exchange", modify(t, "a", base["a"], file(0o644, "a new\n")), "a", faultfs.Exchange},
-		{"put", create(t, "b", "b\n", false), "b", faultfs.NoReplace},
+		{"exchange", []commit.Change{modify(t, "a", base["a"], file(0o644, "a new\n"))}, "a"},
+		{"put", []commit.Change{create(t, "b", "b\n", false)}, "b"},
+		{"take", []commit.Change{remove(t, "c", base["c"])}, "c"},
+		{"move", rename(t, "d", "moved", base["d"]), "d"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, base)
 			swaps, failed := 0, false
 			ff := faultfs.New(w.fs, func(e faultfs.Event) faultfs.Fault {
-				if e.Op == faultfs.NoReplace && e.To == "z" && !failed {
+				if e.Op == faultfs.NoReplace && e.Path == "lone/z" && !failed {
 					failed = true
-					w.put("z", file(0o644, "z mine\n")) // makes the last step fail
+					w.put("lone/z", file(0o640, "z mine\n")) // makes the last step fail
 				}
-				if e.Op == c.op && (e.Path == c.path || e.To == c.path) {
+				// Whichever way of renaming it is: one that overwrites must be met, too.
+				renames := e.Op == faultfs.Exchange || e.Op == faultfs.NoReplace || e.Op == faultfs.Replace
+				if renames && (e.Path == c.path || e.To == c.path) {
 					if swaps++; swaps == 2 {
 						w.put(c.path, file(0o644, "mine\n"))
 					}
@@ -106,7 +109,7 @@ func TestEditDuringUndo(t *testing.T) {
 			})
 			e, done := w.mustEnv(ff)
 			defer done()
-			r, _ := runIn(e, "tx1", []commit.Change{c.change, create(t, "z", "z\n", false)}, commit.Options{})
+			r, _ := runIn(e, "tx1", append(c.changes, remove(t, "lone/z", base["lone/z"])), commit.Options{})
 			if swaps < 2 {
 				t.Fatalf("there was no undo of %s: %v %v", c.path, r.Outcome, r.Items)
 			}

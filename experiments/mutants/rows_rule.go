@@ -9,7 +9,7 @@ func preconditions() []row {
 		run  = "TestPlaces|TestRepositoryAndAttention|TestRenameAcrossMounts|TestNameCollision|TestRecheck|TestAhead"
 	)
 	return []row{
-		{id: "refuse-protected-name", kind: "precondition", file: file, pkg: "casetest", run: "TestPA01|TestPA02|TestPA04",
+		{id: "refuse-protected-name", kind: "precondition", file: file, pkg: here, run: "TestProtectedNames",
 			text: "if c, yes := editplan.ProtectedPath(p); yes {", mutant: "if c, yes := editplan.ProtectedPath(p); yes && false {"},
 		{id: "refuse-attention", kind: "precondition", file: file, pkg: here, run: run,
 			text: "if slices.Contains(in.Attention, p.String()) {", mutant: "if false {"},
@@ -60,7 +60,7 @@ func names() []row {
 		swap   = "apply/commit/swap.go"
 		undo   = "apply/commit/undo.go"
 		commit = "apply/commit"
-		run    = "TestForeign|TestAttention|TestScenarios|TestOrderCR01|TestPV|TestLateWrite"
+		run    = "TestForeign|TestAttention|TestScenarios|TestOrderCR01|TestPV|TestLateWrite|TestEditDuringUndo"
 	)
 	return []row{
 		{id: "follow-links-beneath", kind: "no-follow", file: "internal/vfs/walk_linux.go", pkg: "internal/vfs", run: "TestOpenDirWalks|TestSwappedForLinks",
@@ -115,11 +115,11 @@ func claims() []row {
 			text: "if !m.Ordered || !m.Barriers {", mutant: "if false {"},
 		{id: "claim-without-no-replace", kind: "claim", file: facts, pkg: commit, run: run,
 			text: "	if f.NoReplace == Absent {\n", mutant: "	if false {\n"},
-		{id: "claim-journal-of-ext4", kind: "probe", file: mount, pkg: commit, run: run,
+		{id: "claim-journal-of-ext4", kind: "probe", file: mount, pkg: commit, run: "TestWhatExtIsBelieved",
 			text: "m := MountFacts{Type: \"ext4\", Renames: true}", mutant: "m := MountFacts{Type: \"ext4\", Renames: true, Ordered: true}"},
-		{id: "claim-barriers-of-ext4", kind: "probe", file: mount, pkg: commit, run: run,
+		{id: "claim-barriers-of-ext4", kind: "probe", file: mount, pkg: commit, run: "TestWhatExtIsBelieved",
 			text: "m.Barriers = m.Barriers || string(o) == \"barrier\"", mutant: "m.Barriers = m.Barriers || len(o) > 0"},
-		{id: "claim-barriers-of-btrfs", kind: "probe", file: mount, pkg: commit, run: run,
+		{id: "claim-barriers-of-btrfs", kind: "probe", file: mount, pkg: commit, run: "TestWhatBtrfsIsBelieved",
 			text: "if string(o) == \"nobarrier\" {", mutant: "if string(o) == \"no such option\" {"},
 		{id: "claim-on-overlay", kind: "probe", file: mount, pkg: commit, run: run + "|TestFactsOnStrangeMounts",
 			text: "MountFacts{Type: \"overlayfs\", Why:", mutant: "MountFacts{Type: \"overlayfs\", Ordered: true, Barriers: true, Renames: true, Why:"},

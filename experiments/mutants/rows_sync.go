@@ -98,7 +98,7 @@ func syncs() []row {
 
 		{id: "sync-is-fdatasync", kind: "sync", file: "internal/vfs/file_linux.go", pkg: commit, run: "TestPowerCutOnDisk",
 			text: "return f.do(\"sync\", unix.Fdatasync)", mutant: "return f.do(\"sync\", func(int) error { return nil })"},
-		{id: "sync-is-fsync", kind: "sync", file: "internal/vfs/os_linux.go", pkg: commit, run: "TestPowerCutOnDisk",
+		{id: "sync-is-fsync", kind: "sync", file: "internal/vfs/os_linux.go", pkg: "internal/vfs", run: "TestSyncDirectoryAsksTheKernel",
 			text: "return d.self(\"sync directory\", \"\", unix.Fsync)", mutant: "return d.self(\"sync directory\", \"\", func(int) error { return nil })"},
 		{id: "sync-is-syncfs", kind: "sync", file: "internal/vfs/os_linux.go", pkg: commit, run: "TestPowerCutOnDisk",
 			text: "return d.self(\"sync file system\", \"\", unix.Syncfs)", mutant: "return d.self(\"sync file system\", \"\", func(int) error { return nil })"},

@@ -281,3 +281,17 @@ func TestReadProc(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSyncDirectoryAsksTheKernel: a sync of a directory reaches its file system. procfs
+// has no such call and says so. The power cuts on disks do not tell: on the file systems
+// that are tried there, a later barrier covers for one that is left out.
+func TestSyncDirectoryAsksTheKernel(t *testing.T) {
+	d, err := OS{}.OpenRoot("/proc/self/fdinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.Sync(); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("%v, want %v", err, unix.EINVAL)
+	}
+}
