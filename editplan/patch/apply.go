@@ -27,12 +27,15 @@ type Options struct {
 
 // HunkReport says where a hunk went.
 type HunkReport struct {
-	Hunk   int  // from 1
-	Line   int  // of the patch
-	At     int  // line of the file, as earlier hunks left it, where the lines that were compared begin, from 1
-	Offset int  // lines that it is away from where it said
-	Fuzz   int  // context lines left out at an end
-	Loose  bool // matched away from the end of the file that it claims
+	Hunk   int // from 1
+	Line   int // of the patch
+	At     int // line of the file, as earlier hunks left it, where the lines that were compared begin, from 1
+	Offset int // lines that it is away from where it said
+	Fuzz   int // context lines left out at an end
+	// A hunk claims to begin the file by its line number, and to end it by having no
+	// context behind its changes. These tell of claims that were given up and are
+	// untrue of the place.
+	NotFirst, NotLast bool
 }
 
 // HunkFailure says why a hunk has no place. Binary changes have one of number 0.
@@ -194,32 +197,34 @@ func (im *image) find(h *Hunk, c content, shift int, exact bool, fuzz int) (Hunk
 		return HunkReport{At: at + 1}, true
 	}
 	// Context is missing at an end of a hunk only at that end of the file.
-	begin, end := h.OldStart <= 1, h.Trailing == 0
+	first, last := h.OldStart <= 1, h.Trailing == 0
+	begin, end := first, last
 	lead, trail := h.Leading, h.Trailing
 	rep := HunkReport{}
 	keepLead, keepTrail := max(lead-fuzz, 0), max(trail-fuzz, 0)
 	for {
 		if p, ok := im.search(c.pre, at, begin, end); ok {
-			im.place(p, c.pre.n, c.post)
 			rep.At, rep.Offset = p+1, p-at
+			rep.NotFirst, rep.NotLast = first && p != h.Leading-lead, last && p+c.pre.n != im.lines()
+			im.place(p, c.pre.n, c.post)
 			return rep, true
 		}
 		switch {
 		case fuzz <= 0 || lead <= keepLead && trail <= keepTrail && !begin && !end:
 			return rep, false
 		case begin || end:
-			begin, end, rep.Loose = false, false, true
+			begin, end = false, false
 			continue
 		}
 		// Both ends lose a line when they are equal, else the longer one.
-		first := lead > keepLead && (lead >= trail || trail == keepTrail)
-		if first {
+		front := lead > keepLead && (lead >= trail || trail == keepTrail)
+		if front {
 			c.pre.cutFirst()
 			c.post.cutFirst()
 			lead--
 			at++
 		}
-		if trail > keepTrail && (trail > lead || !first) {
+		if trail > keepTrail && (trail > lead || !front) {
 			c.pre.cutLast()
 			c.post.cutLast()
 			trail--

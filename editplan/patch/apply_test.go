@@ -36,7 +36,12 @@ func TestApplyReports(t *testing.T) {
 		{"the nearer of two", "@@ -4,3 +4,3 @@\n a\n-b\n+x\n c\n", "a\nb\nc\n\n\n\n\na\nb\nc\n\n", patch.Options{}, "hunk 1 at 1 offset -3"},
 		{"context differs", "@@ -2,3 +2,3 @@\n line X\n-line 3\n+x\n line 4\n", ten, patch.Options{}, "FAIL hunk 1 at 2"},
 		{"context differs, with fuzz", "@@ -2,3 +2,3 @@\n line X\n-line 3\n+x\n line 4\n", ten, patch.Options{Fuzz: 1}, "hunk 1 at 3 fuzz 1"},
-		{"missing context at the end, with fuzz", "@@ -2,2 +2,2 @@\n line 2\n-line 3\n+x\n", ten, patch.Options{Fuzz: 1}, "hunk 1 at 2 loose"},
+		{"missing context at the end, with fuzz", "@@ -2,2 +2,2 @@\n line 2\n-line 3\n+x\n", ten, patch.Options{Fuzz: 1}, "hunk 1 at 2 not last"},
+		{"claims the beginning and is there, with fuzz", "@@ -1,6 +1,6 @@\n line 1\n line 2\n-line 3\n+x\n line X\n line 5\n line 6\n", ten, patch.Options{Fuzz: 3}, "hunk 1 at 3 fuzz 3"},
+		{"claims the beginning and is there, with its first line left out", "@@ -1,5 +1,5 @@\n line X\n line 2\n-line 3\n+x\n line 4\n line 5\n", ten, patch.Options{Fuzz: 2}, "hunk 1 at 2 fuzz 1"},
+		{"claims the beginning and is elsewhere", "@@ -1,3 +1,3 @@\n-line 3\n+x\n line 4\n line 5\n", ten, patch.Options{Fuzz: 1}, "hunk 1 at 3 offset 2 not first"},
+		{"claims both ends and has neither", "@@ -1,2 +1,2 @@\n line 2\n-line 3\n+x\n", ten, patch.Options{Fuzz: 1}, "hunk 1 at 2 offset 1 not first not last"},
+		{"claims both ends and has the last", "@@ -1,2 +1,2 @@\n line 9\n-line 10\n+x\n", ten, patch.Options{Fuzz: 1}, "hunk 1 at 9 offset 8 not first"},
 		{"missing context at the end", "@@ -2,2 +2,2 @@\n line 2\n-line 3\n+x\n", ten, patch.Options{}, "FAIL hunk 1 at 2"},
 		{"too little fuzz", "@@ -2,5 +2,5 @@\n line X\n line Y\n-line 4\n+x\n line 5\n line 6\n", ten, patch.Options{Fuzz: 1}, "FAIL hunk 1 at 2"},
 		{"removed lines are never fuzzy", "@@ -2,3 +2,3 @@\n line 2\n-line X\n+x\n line 4\n", ten, patch.Options{Fuzz: 9}, "FAIL hunk 1 at 3"},
@@ -62,8 +67,11 @@ func TestApplyReports(t *testing.T) {
 			if r.Fuzz != 0 {
 				one += fmt.Sprintf(" fuzz %d", r.Fuzz)
 			}
-			if r.Loose {
-				one += " loose"
+			if r.NotFirst {
+				one += " not first"
+			}
+			if r.NotLast {
+				one += " not last"
 			}
 			s = append(s, one)
 		}

@@ -57,8 +57,11 @@ func (r Report) String() string {
 	if r.Fuzz > 0 {
 		s += fmt.Sprintf(", with up to %d lines of context left out", r.Fuzz)
 	}
-	if r.Loose {
-		s += ", not at the end of the file that it claims"
+	if r.NotFirst {
+		s += ", not at the beginning of the file, which it claims"
+	}
+	if r.NotLast {
+		s += ", not at the end of the file, which it claims"
 	}
 	return s
 }
@@ -242,7 +245,7 @@ func (im *importer) file(fp *FilePatch) error {
 		im.refuse(refusal.StaleBasis, name, "%s", f.sentence())
 	}
 	for _, r := range out.Reports {
-		if r.Offset != 0 || r.Fuzz != 0 || r.Loose {
+		if r.Offset != 0 || r.Fuzz != 0 || r.NotFirst || r.NotLast {
 			im.reports = append(im.reports, Report{name, r})
 		}
 	}

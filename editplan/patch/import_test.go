@@ -247,6 +247,19 @@ func TestImportNames(t *testing.T) {
 	}
 }
 
+// TestReportSays: each part of a report is in its sentence, and no other.
+func TestReportSays(t *testing.T) {
+	parts := []string{"3 lines from where it says", "2 lines of context left out", "the beginning of the file", "the end of the file"}
+	for i, r := range []patch.HunkReport{{Offset: 3}, {Fuzz: 2}, {NotFirst: true}, {NotLast: true}} {
+		s := patch.Report{Path: "f", HunkReport: r}.String()
+		for k, part := range parts {
+			if strings.Contains(s, part) != (i == k) {
+				t.Errorf("%+v: %s", r, s)
+			}
+		}
+	}
+}
+
 type blockedView struct{}
 
 func (blockedView) Look(p snapshot.Path) (patch.Entry, error) {
