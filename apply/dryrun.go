@@ -11,8 +11,13 @@ import (
 	"github.com/aspengine/asp/snapshot"
 )
 
+// unstoredWords are said by the receipt inside the decision of a dry run. The shape of a
+// decision demands one; storing it would write, and let dry runs push receipts of what
+// was done out of the chain.
+const unstoredWords = "not stored, since this was a dry run"
+
 // dryRun answers what an apply now would do and earn. Nothing is written and no
-// receipt is made.
+// receipt is stored, and the one in the decision says so.
 func (t *tx) dryRun(_ context.Context, items refusal.List) (bool, error) {
 	g, why := t.expected()
 	if len(items) > 0 {
@@ -38,6 +43,13 @@ func (t *tx) dryRun(_ context.Context, items refusal.List) (bool, error) {
 		for _, c := range changesetOf(t.adm.Nets) {
 			d.Changes = append(d.Changes, wire.DryRunChange{Path: c.Path, Kind: c.Kind, Before: c.Before, After: c.After})
 		}
+	}
+	if t.verdict != nil {
+		a := &t.verdict.Receipt.Assurance
+		if a.Detail != "" {
+			a.Detail = "; " + a.Detail
+		}
+		a.Detail = unstoredWords + a.Detail
 	}
 	t.answer.DryRun, t.answer.Checks = d, t.report.Results
 	return true, nil

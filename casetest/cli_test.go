@@ -70,6 +70,13 @@ func TestShapes(t *testing.T) {
 		dry.str("assurance", "transactionGuarantee") == "" || dry.at("refusal") != nil || !strings.Contains(dry.str("diff"), "+++ b/x") {
 		t.Errorf("dry run: %s", dry)
 	}
+	// Its decision has a receipt, since the shape demands one, which says what it is.
+	if said := dry.str("decision", "receipt", "assurance", "detail"); !strings.HasPrefix(said, "not stored") {
+		t.Errorf("the receipt of a dry run says %q", said)
+	}
+	if r := w.run("receipts", "show", dry.str("decision", "receipt", "receiptId")); r.code != 1 || !strings.Contains(r.errs, "never stored, as that of a dry run") {
+		t.Errorf("the receipt of a dry run: %s", r)
+	}
 	for k := range dry.answer {
 		if !strings.Contains(" dryRun wouldApply proposalId baselineBefore assurance decision refusal changes diff ", " "+k+" ") {
 			t.Errorf("a dry run has no member %q", k)

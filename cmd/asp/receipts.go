@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -51,8 +52,11 @@ func runReceipts(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	switch verb {
 	case "show":
 		st, err := eng.Receipts().Get(fs.Arg(1))
+		if errors.Is(err, receipt.ErrNoReceipt) {
+			return &absentError{fmt.Errorf("%w: it was never stored, as that of a dry run is not, or gave way to newer ones", err)}
+		}
 		if err != nil {
-			return absent(err, receipt.ErrNoReceipt)
+			return err
 		}
 		if asJSON {
 			fmt.Fprintf(e.stdout, "%s\n", st.Value().Bytes())
