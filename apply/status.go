@@ -15,6 +15,7 @@ import (
 	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/lock"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/seam/wire"
@@ -29,7 +30,22 @@ type Status struct {
 	Result    wire.StatusResult
 	Stamp     *snapshot.Stamp
 	Attention []commit.AttentionPath
-	Open      []string // transactions that a crash left open
+	Open      []string // transactions that run now, or that were interrupted
+	// Running tells that those of Open are being carried out at this moment. Otherwise a
+	// crash left them, and whoever writes next ends them first. Meaningless without Open.
+	Running bool
+}
+
+// OpenWords say of the open transactions which of the two they are; "" without one, and
+// where a person has to decide, which is told apart.
+func (s Status) OpenWords() string {
+	switch {
+	case len(s.Open) == 0 || len(s.Attention) > 0:
+		return ""
+	case s.Running:
+		return "a transaction runs now"
+	}
+	return "a transaction was interrupted: the next command that writes ends it first, all old or all new; `asp recover` does so now"
 }
 
 // Status looks at the workspace and its trusted state. It writes a receipt, and notes
@@ -49,7 +65,7 @@ func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 		return s, err
 	}
 	base := e.issue(s.Stamp.Baseline, started)
-	if s.Open, err = e.openTransactions(); err != nil {
+	if s.Open, s.Running, err = e.openNow(); err != nil {
 		return s, err
 	}
 	if s.Attention, err = commit.Attention(ctx, e.env(e.extraDirs())); err != nil {
@@ -61,8 +77,8 @@ func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 	if len(s.Attention) > 0 {
 		r.Host.State = "degraded"
 		r.Workspace.StaleReason = "an interrupted transaction needs attention: run `asp recover`"
-	} else if len(s.Open) > 0 {
-		r.Workspace.StaleReason = "a transaction is open: it runs now, or was interrupted and is recovered by the next command that writes"
+	} else {
+		r.Workspace.StaleReason = s.OpenWords()
 	}
 	r.Policy = wire.StatusPolicy{Source: e.pol.Source, Activation: e.activation(s.Stamp), PolicyDigest: e.pol.Digest, LocalOverride: e.localOverride()}
 	roster, err := e.roster(ctx)
@@ -83,6 +99,20 @@ func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 	cov := wire.Coverage{Exhaustive: true, Required: []string{}, Enrolled: []string{}, Ran: []string{}, Degraded: []wire.Degradation{}}
 	r.Receipt, err = e.surfaceReceipt(ctx, wire.ReceiptStatus, q, base, cov, u, started)
 	return s, err
+}
+
+// openNow lists the open transactions and tells whether somebody carries them out: who
+// does holds the workspace lock. Without one they are listed again while nobody can begin
+// or end one, so that none that ended meanwhile is taken for an interrupted one.
+func (e *Engine) openNow() (open []string, running bool, err error) {
+	if open, err = e.openTransactions(); err != nil || len(open) == 0 {
+		return nil, false, err
+	}
+	free, err := lock.WhileFree(e.ws.LockDir(), func() (err error) {
+		open, err = e.openTransactions()
+		return err
+	})
+	return open, !free, err
 }
 
 // openTransactions lists what lies in the transaction directory.

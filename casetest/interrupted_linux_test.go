@@ -74,6 +74,33 @@ func TestGateBesideADamagedJournal(t *testing.T) {
 	w.plan().modify("d", "d\n", "D\n").apply().applied()
 }
 
+// TestOpenTransactionIsTold: status and doctor tell one that runs from one that was
+// killed, which needs no person, and agree.
+func TestOpenTransactionIsTold(t *testing.T) {
+	w := newWorld(t, map[string]string{"a": "a\n", "b": "b\n", "c": "c\n"})
+	file := w.plan().modify("a", "a\n", "A\n").modify("b", "b\n", "B\n").modify("c", "c\n", "C\n").file()
+	told := func(words string) {
+		t.Helper()
+		w.run("status").says(0, "open       "+words)
+		if got := w.run("status", "--json").exits(0).str("workspace", "staleReason"); !strings.HasPrefix(got, words) {
+			t.Errorf("staleReason %q, want %q", got, words)
+		}
+		if r := w.run("doctor", "--json").exits(0); !strings.HasPrefix(r.str("open"), words) {
+			t.Errorf("doctor: %s", r)
+		}
+	}
+	keep := w.keep()
+	w.heldAt("-> "+w.path("b"), func() { told("a transaction runs now") }, "apply", "--plan", file, "--json").applied()
+	keep.restore()
+	w.mixed(keep, "apply", "--plan", file, "--json")
+	told("a transaction was interrupted")
+	w.run("doctor").says(0, "open       a transaction was interrupted")
+	w.run("recover", "--json").exits(0)
+	if r := w.run("status").exits(0); strings.Contains(string(r.out), "open  ") {
+		t.Errorf("nothing is open any more: %s", r)
+	}
+}
+
 // mixed kills the command, over and over from what was kept, until the tree is half
 // swapped. A kill counts changes of the disk, and two runs need not make the same ones
 // in the same order: so the tree is looked at, and no count is used again.

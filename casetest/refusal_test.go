@@ -232,6 +232,7 @@ func TestNeedsAttention(t *testing.T) {
 	})
 	t.Run("keep mine", func(t *testing.T) {
 		w := stranded(t)
+		w.run("doctor").exits(4)
 		w.run("recover", "--keep-mine", "other").exits(1)
 		if r := w.run("recover", "--keep-mine").says(0, "decided: a: what is on disk stays"); strings.Contains(string(r.out)+r.errs, "nothing to recover") {
 			t.Error(r)

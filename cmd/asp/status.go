@@ -22,7 +22,9 @@ func statusCommand() *command {
 		args: "[--repo D] [--json]",
 		long: `
 Stamps the workspace and shows what a plan made now would be bound to. With --json
-it prints the result of host/status.
+it prints the result of host/status. A transaction that runs now, or that was
+interrupted and is ended by whoever writes next, is told of with exit status 0; paths
+that a person has to decide give 4.
 
 example:
   asp status --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["workspace"]["baseline"])'`,
@@ -94,7 +96,9 @@ func runStatus(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		}
 		fmt.Fprintf(e.stdout, "%s %s\n", head, l)
 	}
-	if w.StaleReason != "" {
+	if open := s.OpenWords(); open != "" {
+		fmt.Fprintf(e.stdout, "open       %s\n", wrap(open, "           ", e.ui.width))
+	} else if w.StaleReason != "" {
 		fmt.Fprintf(e.stdout, "%s  %s\n", e.ui.paint(e.ui.outColor, "33", "attention"), w.StaleReason)
 	}
 	for _, p := range s.Attention {
@@ -128,7 +132,8 @@ func doctorCommand() *command {
 		long: `
 Looks at the file systems of the workspace and of the state directory, at what the
 sandbox can do, at open transactions and at the receipts, and says what keeps a
-stronger guarantee or mode from being earned.
+stronger guarantee or mode from being earned. Exit status 4 where a person has to
+decide, as of asp status; 1 with other problems; an open transaction is none.
 
 example:
   asp doctor --repo .`,
@@ -146,6 +151,7 @@ type doctorJSON struct {
 	Mode      doctorAnswer `json:"mode"`
 	State     doctorAnswer `json:"state"`
 	Sandbox   []doctorRow  `json:"sandbox"`
+	Open      string       `json:"open,omitempty"` // what runs now or was interrupted
 	Problems  []string     `json:"problems"`
 	Attention []string     `json:"attention"`
 }
@@ -206,6 +212,9 @@ func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		}
 	}
 	fmt.Fprintf(e.stdout, "state      %s: %s\n", d.State.Can, clean(d.State.Why))
+	if d.Open != "" {
+		fmt.Fprintf(e.stdout, "open       %s\n", wrap(d.Open, "           ", e.ui.width))
+	}
 	for _, p := range d.Problems {
 		fmt.Fprintf(e.stdout, "%s    %s\n", e.ui.paint(e.ui.outColor, "31", "problem"), clean(p))
 	}
@@ -228,11 +237,11 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 	if err != nil {
 		return d, sandbox.Caps{}, err
 	}
-	d.Guarantee = doctorAnswer{commit.WorkspaceTransactional.String(), ws.Type + ": " + ws.Why}
+	d.Guarantee = doctorAnswer{commit.WorkspaceTransactional.String(), mountWords(ws)}
 	if !ws.Ordered || !ws.Barriers {
-		d.Guarantee = doctorAnswer{commit.RollbackAttempted.String(), ws.Type + ": " + ws.Why + "; put the workspace on ext4 with a journal, xfs or btrfs to earn more"}
+		d.Guarantee = doctorAnswer{commit.RollbackAttempted.String(), mountWords(ws) + "; put the workspace on ext4 with a journal, xfs or btrfs to earn more"}
 	}
-	d.State = doctorAnswer{"durable", state.Type + ": " + state.Why}
+	d.State = doctorAnswer{"durable", mountWords(state)}
 	if !state.Barriers {
 		d.State.Can = "not durable"
 	}
@@ -257,13 +266,20 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 		d.Problems = append(d.Problems, p)
 	}
 	d.Problems = append(d.Problems, serverProblems(s.Result.Servers)...)
-	if len(s.Open) > 0 && len(s.Attention) == 0 {
-		d.Problems = append(d.Problems, "a transaction is open in "+strings.Join(firstN(s.Open, 3), ", ")+": it runs now, or run `asp recover`")
-	}
+	d.Open = s.OpenWords()
 	for _, a := range s.Attention {
 		d.Attention = append(d.Attention, a.Path+": "+a.Why)
 	}
 	return d, caps, nil
+}
+
+// mountWords are a file system's type and what is known of it, which mostly names the
+// type itself.
+func mountWords(m commit.MountFacts) string {
+	if strings.HasPrefix(m.Why, m.Type+" ") {
+		return m.Why
+	}
+	return m.Type + ": " + m.Why
 }
 
 // checkMode tells the mode that checks can earn here, by a launch with what is configured,

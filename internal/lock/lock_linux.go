@@ -58,6 +58,15 @@ func tryLockFile(f *os.File) error {
 	return err
 }
 
+// shareFile takes the shared flock, which keeps only an exclusive one out.
+func shareFile(f *os.File) error {
+	err := control(f, func(fd uintptr) error { return unix.Flock(int(fd), unix.LOCK_SH|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrBusy
+	}
+	return err
+}
+
 func unlockFile(f *os.File) error {
 	return control(f, func(fd uintptr) error { return unix.Flock(int(fd), unix.LOCK_UN) })
 }

@@ -16,6 +16,7 @@ var errUnsupported = errors.New("workspace locks need Linux")
 func openDirectory(string) (*os.File, error)      { return nil, errUnsupported }
 func openQueueFile(string) (*os.File, error)      { return nil, errUnsupported }
 func tryLockFile(*os.File) error                  { return errUnsupported }
+func shareFile(*os.File) error                    { return errUnsupported }
 func unlockFile(*os.File) error                   { return errUnsupported }
 func (*queue) tryByte(int64) (bool, error)        { return false, errUnsupported }
 func (*queue) unlockByte(int64) error             { return errUnsupported }
