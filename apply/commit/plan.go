@@ -141,9 +141,10 @@ func (p *planner) pure(c *Change) bool {
 		return false
 	}
 	from := p.changes[c.From.String()]
-	// Where one path becomes a directory on the way of the other there is no
-	// single rename that does it; the file is then copied.
-	if c.From.Within(c.Path) || c.Path.Within(c.From) {
+	// Where one path becomes a directory on the way of the other there is no single
+	// rename that does it, and where the old name becomes any directory the file is not
+	// there any more when it would be moved: directories come first. It is then copied.
+	if c.From.Within(c.Path) || c.Path.Within(c.From) || p.parents[c.From.String()] {
 		return false
 	}
 	return c.After.Kind == vfs.KindSymlink || c.After.Perm == from.Before.Perm || c.After.Perm == 0

@@ -93,6 +93,17 @@ func scenarios() []scenario {
 		}, nil},
 		{"file moved below itself", b, with(b, func(s tree) { s["c"], s["c/c"] = "d:0755", b["c"] }),
 			func(t testing.TB) []commit.Change { return rename(t, "c", "c/c", b["c"]) }, nil},
+		{"moved, and its name becomes a directory", b, with(b, func(s tree) { s["e"], s["c"], s["c/in"] = b["c"], "d:0755", file(0o644, "in\n") }),
+			func(t testing.TB) []commit.Change {
+				return append(rename(t, "c", "e", b["c"]), create(t, "c/in", "in\n", false))
+			}, nil},
+		{"names that turn into each other's directories", b, with(b, func(s tree) {
+			delete(s, "c")
+			delete(s, "d")
+			s["c"], s["c/d"], s["d"], s["d/c"] = "d:0755", b["d"], "d:0755", b["c"]
+		}), func(t testing.TB) []commit.Change {
+			return append(rename(t, "c", "d/c", b["c"]), rename(t, "d", "c/d", b["d"])...)
+		}, nil},
 		{"file moved over its directory", with(b, func(s tree) { delete(s, "dir/sub"); delete(s, "dir/sub/y") }),
 			with(b, func(s tree) {
 				for _, p := range []string{"dir/x", "dir/sub", "dir/sub/y"} {
