@@ -5,6 +5,7 @@
 # make fuzz     each fuzz target for a fixed number of runs; FUZZTIME=10m for at least that long each
 # make crash    the long sweeps of kills and power cuts
 # make powercut cut the power of ext4, xfs and btrfs at random moments under load, POWERCUTS times each; needs root and loop devices
+# make linear   a checker of linearizability judges OPS operations of many clients and an editor, in rounds of 2,000 plans
 # make mutants  take every protection out in turn and see that a test notices
 # make bench    measure beside other tools in the same run, rows in bin/bench.json too; BENCH=full for the sizes of docs/performance.md
 # make peers    put the tools that bench compares with into bin/peers (npm, Go; half a gigabyte); bench names the absent ones
@@ -17,6 +18,7 @@ BENCH ?= short
 CRASH ?= long
 PEERS = bin/peers
 POWERCUTS ?= 2000
+OPS ?= 1000000
 
 # Tests make and remove very many small files, and sync them: they live in
 # memory where that is possible. The variable TESTDIR chooses another place. A
@@ -25,7 +27,7 @@ POWERCUTS ?= 2000
 TESTDIR ?= $(shell d=$$(mktemp -d /dev/shm/asp-XXXXXX 2>/dev/null) && rmdir $$d && echo /dev/shm || case "$$TMPDIR" in (''|*[[:space:]]*) echo /tmp;; (*) echo "$$TMPDIR";; esac)
 INDIR = umask 022 && d=$$(mktemp -d "$(TESTDIR)/asp-test-XXXXXX") && chmod 755 "$$d" && trap 'chmod -R u+rwX "'"$$d"'" 2>/dev/null; rm -rf "'"$$d"'"' EXIT && export TMPDIR="$$d" GOTMPDIR="$$d" &&
 
-.PHONY: build run test check lint race bench fuzz crash powercut mutants peers chart clean
+.PHONY: build run test check lint race bench fuzz crash powercut linear mutants peers chart clean
 # Without cgo: nothing here needs libc, and linking it doubles the start-up time.
 build:
 	CGO_ENABLED=0 $(GO) build -o bin/asp ./cmd/asp
@@ -66,6 +68,9 @@ crash: $(PEERS)/gopls
 
 powercut:
 	$(INDIR) PATH=$$PATH:/usr/sbin:/sbin REQUIRE_POWERCUT=1 POWERCUTS=$(POWERCUTS) $(GO) test -count=1 -v -timeout 24h -run 'TestPowerCut$$' ./casetest
+
+linear:
+	$(INDIR) LINEAR_OPS=$(OPS) $(GO) test -count=1 -v -timeout 48h -run 'TestLinearizable$$' ./seam/host/hosttest
 
 mutants:
 	$(INDIR) $(GO) run ./experiments/mutants

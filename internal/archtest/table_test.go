@@ -109,6 +109,7 @@ var outside = []struct {
 	{"github.com/spf13/pflag", []string{"cmd/asp"}, true, "flags belong to the command line"},
 	{"github.com/google/go-cmp", []string{"internal/vfs/vfstest"}, false, "compares in tests; may panic"},
 	{"pgregory.net/rapid", []string{"internal/vfs/vfstest"}, false, "property tests"},
+	{"github.com/anishathalye/porcupine", nil, false, "judges histories of many clients in tests; the standard library and nothing else below it"},
 	{"go.uber.org/goleak", nil, false, "finds goroutines that tests left"},
 	{"github.com/santhosh-tekuri/jsonschema", nil, false, "holds our decoders against the public schemas in tests; a schema is no validator at run time"},
 	{"go.yaml.in/yaml", []string{"provider/bundled/syntax"}, true, "reads YAML of candidates; nothing of ours is YAML"},
