@@ -24,7 +24,7 @@ func sourceFlags(fs *pflag.FlagSet, withPlan bool) {
 	fs.String("workspace-edit", "", "an LSP WorkspaceEdit `F`ile (- reads stdin)")
 	fs.Int("strip", -1, "with --patch: leading path components to strip (-1: as git apply finds them)")
 	fs.Int("fuzz", 0, "with --patch: context lines that may be ignored; reported when used")
-	fs.Bool("unidiff-zero", false, "with --patch: take hunks without context at the lines they state")
+	fs.Bool("unidiff-zero", false, "with --patch: take hunks without context at the lines they state. One that removes lines is taken there without this, too, if they are the same; one that only inserts is not, because it has nothing to compare")
 }
 
 // source makes the loader that the flags name.

@@ -19,7 +19,9 @@ type Options struct {
 	// ZeroContext says that the patch was made without context, so that a hunk
 	// without any stands for the lines that it states and not for a whole
 	// file. It is found out without this option wherever a hunk of the file
-	// can mean nothing else.
+	// can mean nothing else, and then holds for hunks that remove lines, which
+	// must be there. One that only inserts has nothing to compare: without this
+	// option it is taken at the end of the file alone.
 	ZeroContext bool
 	// Limits bound the result of a binary change.
 	Limits Limits
@@ -81,9 +83,18 @@ func Apply(fp *FilePatch, old []byte, o Options) Outcome {
 		h := &fp.Hunks[i]
 		c := split(h, scratch)
 		scratch = c.pre.b
-		rep, ok := im.find(h, c, -drift, zero && h.bare(), o.Fuzz)
+		exact := zero && h.bare()
+		blind := exact && !o.ZeroContext && h.OldLines == 0 && nominal(h)-drift < im.lines()
+		var rep HunkReport
+		ok := false
+		if !blind {
+			rep, ok = im.find(h, c, -drift, exact, o.Fuzz)
+		}
 		if !ok {
 			f := im.explain(h, c, -drift)
+			if blind {
+				f = HunkFailure{Line: h.Line, At: max(nominal(h)-drift, 0) + 1, Reason: "an insertion without context has no line to compare, and only --unidiff-zero trusts its line number"}
+			}
 			f.Hunk = i + 1
 			out.Failures = append(out.Failures, f)
 			drift += h.NewLines - h.OldLines

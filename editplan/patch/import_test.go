@@ -260,6 +260,19 @@ func TestReportSays(t *testing.T) {
 	}
 }
 
+// TestImportInsertionWithoutContext: its refusal says what would take it.
+func TestImportInsertionWithoutContext(t *testing.T) {
+	w := world{"f": {numbered(1, 9), plain}}
+	p := []byte("--- a/f\n+++ b/f\n@@ -4,0 +5 @@\n+x\n")
+	im, err := patch.Import(w, p, patch.ImportOptions{})
+	if err != nil || codes(im.Refused) != "stale-basis f" || !strings.Contains(im.Refused[0].Detail, "--unidiff-zero") {
+		t.Errorf("%v %v", err, im.Refused)
+	}
+	if im, err = patch.Import(w, p, patch.ImportOptions{Apply: patch.Options{ZeroContext: true}}); err != nil || len(im.Refused) > 0 || len(im.Drafts) != 1 {
+		t.Errorf("told so: %v %+v", err, im)
+	}
+}
+
 type blockedView struct{}
 
 func (blockedView) Look(p snapshot.Path) (patch.Entry, error) {

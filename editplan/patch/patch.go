@@ -7,8 +7,11 @@
 //
 //   - a "diff --git" line and the lines of binary data may end in CRLF (laxer:
 //     git loses the name, or calls the data corrupt);
-//   - a hunk without any context lands on exactly the lines that it states.
-//     git refuses it, or, told --unidiff-zero, looks for the lines elsewhere;
+//   - a hunk without any context that removes or replaces lines lands on exactly
+//     the lines that it states if they are the same (laxer: git refuses it unless
+//     it ends the file, or, told --unidiff-zero, looks for the lines elsewhere).
+//     One that only inserts needs ZeroContext, since it has nothing to compare;
+//     git puts it at the end of the file, whatever line it states;
 //   - a last line without a newline never matches one with a newline. git
 //     compares a prefix under --unidiff-zero;
 //   - numbers that overflow are corrupt and not clamped;
