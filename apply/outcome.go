@@ -98,6 +98,7 @@ func (t *tx) fail(ctx context.Context, cause error, out receipt.Outcome) error {
 	e, err := t.entry(out)
 	if err == nil {
 		e.Result = canon.Value{}
+		t.closeView() // what failed for want of descriptors must not want them here, too
 		var st *receipt.Stored
 		if st, err = t.e.receipts.Append(ctx, e); err == nil {
 			f.Receipt = st.Receipt.ReceiptID

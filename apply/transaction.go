@@ -82,11 +82,7 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 	}
 	t.lock = lk
 	defer lk.Unlock()
-	defer func() {
-		if t.view != nil {
-			t.view.Close()
-		}
-	}()
+	defer t.closeView()
 	if err := t.run(ctx); err != nil {
 		out := receipt.Failed
 		if ctx.Err() != nil {
@@ -98,6 +94,14 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 		e.o.Providers.BaselineChanged(*a.Result.BaselineAfter)
 	}
 	return &t.answer, nil
+}
+
+// closeView ends the look at the workspace; nothing may be read through it any more.
+func (t *tx) closeView() {
+	if t.view != nil {
+		t.view.Close()
+		t.view = nil
+	}
 }
 
 // run is the order of the stages. Each returns whether the answer is complete.

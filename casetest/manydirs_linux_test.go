@@ -59,6 +59,25 @@ func TestManyDirectories(t *testing.T) {
 	}
 }
 
+// TestDeepDirectory: a path is changed, and the change taken back, that has about as
+// many directories above it as the process may have open.
+func TestDeepDirectory(t *testing.T) {
+	w := newWorld(t, nil, noGit)
+	deep := strings.Repeat("d/", 240)
+	w.write(deep+"x", "old\n", 0o644)
+	p := w.plan().modify(deep+"x", "old\n", "new\n").create(deep+"n/made", "made\n")
+	r := w.fewFiles("apply", "--plan", p.file(), "--json")
+	if r.code != 0 {
+		t.Fatalf("%.3000s", r.String())
+	}
+	w.is(deep+"x", "new\n")
+	if u := w.fewFiles("undo", r.str("receipt", "receiptId"), "--json"); u.code != 0 {
+		t.Fatalf("%.3000s", u.String())
+	}
+	w.is(deep+"x", "old\n")
+	w.gone(deep + "n")
+}
+
 // TestManyAreas: what is made in a directory that passes its group on is staged beside
 // it, and each such place stays open. Where the process may not have so many open the
 // plan fails before the first write, with a receipt.
@@ -79,6 +98,33 @@ func TestManyAreas(t *testing.T) {
 		t.Error(d)
 	}
 	w.clean()
+}
+
+// TestManyObjects: a plan whose files go to every one of git's 256 object directories is
+// published with the index, and as a commit, by a process that may not have so many open.
+func TestManyObjects(t *testing.T) {
+	for _, how := range [][]string{{"--index"}, {"--stage", "--ref", "refs/heads/made"}} {
+		t.Run(how[0], func(t *testing.T) {
+			w := newWorld(t, map[string]string{"x": "x\n"})
+			w.gitRun("config", "user.name", "A")
+			w.gitRun("config", "user.email", "a@example.org")
+			p := w.plan()
+			for i := range 300 {
+				p.create(fmt.Sprintf("s/f%d", i), fmt.Sprintf("%d\n", i))
+			}
+			if r := w.fewFiles(append([]string{"apply", "--plan", p.file(), "--json"}, how...)...); r.code != 0 {
+				t.Fatalf("%.3000s", r.String())
+			}
+			at := ":s/f90"
+			if how[0] == "--stage" {
+				at = "refs/heads/made:s/f90"
+			}
+			if got := w.gitRun("cat-file", "blob", at); got != "90\n" {
+				t.Errorf("%s holds %q", at, got)
+			}
+			w.gitRun("fsck", "--strict", "--no-dangling")
+		})
+	}
 }
 
 // fewFiles runs the binary with 256 open files at most.

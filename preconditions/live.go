@@ -196,17 +196,21 @@ func (l *live) keep(d *dirFact, dir vfs.Dir) {
 	l.open++
 }
 
-// closeSome gives back half of the descriptors, none of them of a directory above
-// keep; identities stay known and are compared when a directory is opened again.
-func (l *live) closeSome(keep string) {
-	for k, d := range l.dirs {
-		if k == "." || d.dir == nil || within(keep, k) {
-			continue
-		}
-		d.dir.Close()
-		d.dir = nil
-		if l.open--; l.open <= l.mayOpen/2 {
-			return
+// closeSome gives back half of the descriptors, those of the directories above path
+// last: what is looked at next is likely to be below them. They are not needed, as path
+// is open already; one path may have more of them than may be open. Identities stay
+// known and are compared when a directory is opened again.
+func (l *live) closeSome(path string) {
+	for _, above := range []bool{false, true} {
+		for k, d := range l.dirs {
+			if k == "." || d.dir == nil || within(path, k) != above {
+				continue
+			}
+			d.dir.Close()
+			d.dir = nil
+			if l.open--; l.open <= l.mayOpen/2 {
+				return
+			}
 		}
 	}
 }

@@ -31,17 +31,21 @@ import (
 // name appears with all its bytes by a rename that cannot replace.
 type ObjectWriter struct {
 	r    *Repo
-	root vfs.Dir // objects
-	dirs map[string]vfs.Dir
-	open []vfs.File // written, not synced
-	bulk bool       // too many to sync one by one
-	made bool       // a directory was made in root
+	root vfs.Dir            // objects
+	dirs map[string]vfs.Dir // as many as may stay open
+	open []vfs.File         // written, not synced
+	most int                // of either
+	bulk bool               // too many to sync one by one
+	made bool               // a directory was made in root
 	perm sharedPerm
 }
 
 const (
-	tempObject  = "tmp_obj_asp_"
-	maxUnsynced = 64 // open files; beyond them one syncfs is cheaper, too
+	tempObject = "tmp_obj_asp_"
+	// Open files, and directories that files go to, at a time: those of a writer are
+	// a share of what the process may have. Beyond them one syncfs is cheaper, too.
+	maxUnsynced   = 64
+	unsyncedShare = 8
 )
 
 // WriteObjects opens the object directory for writing. The caller closes the
@@ -51,7 +55,7 @@ func (r *Repo) WriteObjects(ctx context.Context, fsys vfs.FS) (*ObjectWriter, er
 	if err != nil {
 		return nil, fmt.Errorf("write objects: %w", err)
 	}
-	w := &ObjectWriter{r: r, dirs: map[string]vfs.Dir{}}
+	w := &ObjectWriter{r: r, dirs: map[string]vfs.Dir{}, most: vfs.MayKeep(maxUnsynced, unsyncedShare)}
 	if w.perm, err = sharedFrom(cfg); err != nil {
 		return nil, fmt.Errorf("write objects: %w", err)
 	}
@@ -150,14 +154,27 @@ func (w *ObjectWriter) cover(id oid) error {
 
 // keep holds a file for the barrier.
 func (w *ObjectWriter) keep(f vfs.File) {
-	if len(w.open) >= maxUnsynced {
-		w.bulk = true
+	if len(w.open) >= w.most {
+		w.inBulk()
 	}
 	if w.bulk {
 		_ = f.Close() // the barrier is a syncfs, which needs no handle
 		return
 	}
 	w.open = append(w.open, f)
+}
+
+// inBulk makes the barrier a syncfs and gives back the handles that it does not need.
+func (w *ObjectWriter) inBulk() {
+	w.bulk = true
+	for _, f := range w.open {
+		_ = f.Close() // syncfs tells of every write since root was opened
+	}
+	for _, d := range w.dirs {
+		_ = d.Close() // a directory handle loses nothing by closing
+	}
+	w.open = nil
+	clear(w.dirs)
 }
 
 func (w *ObjectWriter) dir(id oid) (vfs.Dir, error) {
@@ -169,6 +186,9 @@ func (w *ObjectWriter) dir(id oid) (vfs.Dir, error) {
 	fresh := err == nil
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
+	}
+	if len(w.dirs) >= w.most {
+		w.inBulk()
 	}
 	d, err := w.root.OpenDir(name)
 	if err != nil {
