@@ -1,6 +1,7 @@
 package casetest
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,6 +136,19 @@ func TestFM02(t *testing.T) {
 			m.unchanged()
 			p.apply("--publish", "exchange").refused("hard-linked", "a.lua")
 			m.unchanged()
+			for _, mode := range []string{"journal", "exchange"} {
+				w.plan().rename("a.lua", "c.lua", "x\n").modify("c.lua", "x\n", "y\n").apply("--publish", mode).refused("hard-linked")
+				m.unchanged()
+			}
+			// The move would have to make a new file: its old name is a directory by then.
+			w.plan().rename("a.lua", "c.lua", "x\n").create("a.lua/in", "in\n").apply().refused("hard-linked", "a.lua")
+			m.unchanged()
+			w.plan().rename("a.lua", "c.lua", "x\n").apply().applied()
+			var moved, other unix.Stat_t
+			must(t, errors.Join(unix.Lstat(w.path("c.lua"), &moved), unix.Lstat(w.path(c.second), &other)))
+			if moved.Ino != other.Ino {
+				t.Error("a plain move made a new file")
+			}
 		})
 	}
 }

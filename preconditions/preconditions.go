@@ -383,6 +383,9 @@ func (v *View) disk(n editplan.Net) (refusal.List, error) {
 		if err != nil {
 			return nil, err
 		}
+		if !n.Moved && from.Stat.Kind == vfs.KindFile && from.Stat.Nlink > 1 {
+			no(refusal.HardLinked, "comes changed from %q, which has %d hard links; that would split it from the others. Make it a file of its own first (cp, mv)", cut(n.From.String()), from.Stat.Nlink)
+		}
 		if from.Stat.MntID != f.Mount {
 			no(refusal.CrossDevice, "lies on another mount than %q; a rename cannot cross mounts. Use a delete and a create", cut(n.From.String()))
 		}

@@ -160,6 +160,10 @@ func (p *planner) add(c *Change) error {
 		} else if p.pure(to) {
 			return nil // done by the step of the destination
 		}
+		if c.Before.Stat.Nlink > 1 {
+			p.refuse(refusal.HardLinked, c.Path.String(), "has %d hard links, and a move after which its old name is a directory makes a new file: that would split it from the others. Make it a file of its own first (cp, mv)", c.Before.Stat.Nlink)
+			return nil
+		}
 		return p.addTake(c)
 	case c.Before != nil:
 		return p.addExchange(c)
