@@ -50,7 +50,7 @@ type Replay struct {
 	OK        bool     `json:"ok"`        // nothing differs
 	Confirmed []string `json:"confirmed"` // derived again, and the same
 	Differs   []string `json:"differs"`
-	// Gone is what no longer can be derived, and why. It is no fault.
+	// Gone is what cannot be derived, any more or ever, and why. It is no fault.
 	Gone []string `json:"gone"`
 }
 
@@ -295,6 +295,9 @@ func (e *Engine) rebuild(ctx context.Context, c wire.Change, p PathRecord) (bool
 func (e *Engine) replayDecision(r *Replay, st *receipt.Stored, rec *JudgedRecord) error {
 	value, err := policy.Kept(e.o.Home, st.Receipt.PolicyDigest)
 	switch {
+	case errors.Is(err, policy.ErrNotKept) && rec == nil && nothingAsked(st):
+		r.gone("policy %s: it asked for nothing, and what asked for nothing is not kept; so its digest cannot be made again, and there are no results to decide on", st.Receipt.PolicyDigest)
+		return nil
 	case errors.Is(err, policy.ErrNotKept):
 		r.gone("policy %s: it is not kept, so its digest and the decision cannot be made again", st.Receipt.PolicyDigest)
 		return nil
@@ -333,6 +336,13 @@ func (j *JudgedRecord) results() int {
 		return 0
 	}
 	return v.Len()
+}
+
+// nothingAsked tells that nobody was required to take part, and nobody did: then neither
+// the policy nor what it decided on is recorded.
+func nothingAsked(st *receipt.Stored) bool {
+	c := st.Receipt.Coverage
+	return len(c.Required) == 0 && len(c.Enrolled) == 0 && len(c.Ran) == 0 && len(c.Degraded) == 0
 }
 
 // storedDecision is the decision inside a kept result.

@@ -93,6 +93,19 @@ func TestReplayOfADenial(t *testing.T) {
 	}
 }
 
+// An apply that nothing was required of has no policy kept for it; none is missing, and
+// the replay does not say so.
+func TestReplayWithoutChecks(t *testing.T) {
+	b := newBed(t, "", twoFiles)
+	a, err := b.apply(apply.Request{Load: plan("p1", bothFiles), CallSite: wire.Interactive, Intent: wire.IntentUser})
+	if err != nil || !a.Result.Applied {
+		t.Fatalf("%v %s", err, codes(a))
+	}
+	if r := b.replay(a.Receipt); !r.OK || !has(r.Gone, "it asked for nothing, and what asked for nothing is not kept") || has(r.Gone, "it is not kept") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // A receipt without a decision is replayed as far as it goes.
 func TestReplayOfAStatus(t *testing.T) {
 	b := newBed(t, "", twoFiles)

@@ -21,7 +21,7 @@ Every attempt leaves a receipt, refusals and rollbacks too. Each names the diges
 its predecessor, and the head of the chain is kept apart, so that a change or a
 removal is found. --replay derives one receipt again without running anything: the
 after-state from kept content, the digests of changeset and policy, and the decision
-from what it rested on; and says what no longer can be derived.
+from what it rested on; and says what cannot be derived, any more or at all.
 
 examples:
   asp receipts list
@@ -102,7 +102,7 @@ func (e *env) replayReceipt(ctx context.Context, eng *apply.Engine, id string, a
 		for _, x := range []struct {
 			word string
 			list []string
-		}{{"same", r.Confirmed}, {"differs", r.Differs}, {"gone", r.Gone}} {
+		}{{"same", r.Confirmed}, {"differs", r.Differs}, {"unproven", r.Gone}} {
 			for _, s := range x.list {
 				fmt.Fprintf(e.stdout, "%-8s %s\n", x.word, clean(s))
 			}
