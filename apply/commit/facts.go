@@ -53,6 +53,14 @@ type MountFacts struct {
 	Why string
 }
 
+// Words are the type and what is known of it, which mostly begins with the type itself.
+func (m MountFacts) Words() string {
+	if strings.HasPrefix(m.Why, m.Type+" ") {
+		return m.Why
+	}
+	return m.Type + ": " + m.Why
+}
+
 // Barrier is one group of syncs that had to be done before the next step.
 type Barrier struct {
 	What  string // "data and journal", "names", "commit record", "areas", "undo"
@@ -148,7 +156,13 @@ func (f Facts) syncWords() string {
 	if f.Forecast {
 		return f.Style.String() + " barriers"
 	}
-	return fmt.Sprintf("%d barriers by %s (%d syncs)", len(f.Barriers), f.Style, f.Syncs())
+	// The sentence is sealed in the commit record, so it cannot count what makes that
+	// and the receipt durable; asked for later it says the same.
+	before := Facts{Barriers: f.Barriers}
+	if i := slices.IndexFunc(f.Barriers, func(b Barrier) bool { return b.What == barrierCommit }); i >= 0 {
+		before.Barriers = f.Barriers[:i]
+	}
+	return fmt.Sprintf("%d barriers by %s before the commit record (%d syncs)", len(before.Barriers), f.Style, before.Syncs())
 }
 
 // judge gives the word, and what keeps it from being a higher one.

@@ -1,6 +1,7 @@
 package commit_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/aspengine/asp/apply/commit"
@@ -40,5 +41,36 @@ func TestEachFactCounts(t *testing.T) {
 		if got := f.Guarantee(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// A file system that its description names is named once, any other before it.
+func TestMountIsNamedOnce(t *testing.T) {
+	for _, c := range []struct{ fs, why, want string }{
+		{"tmpfs", "tmpfs lives in memory", "tmpfs lives in memory"},
+		{"ext4", "ext4 on sda1 has no journal", "ext4 on sda1 has no journal"},
+		{"ext4", "no journal was found", "ext4: no journal was found"},
+		{"fuse", "", "fuse: "},
+	} {
+		if got := (commit.MountFacts{Type: c.fs, Why: c.why}).Words(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// TestDetailCountsWhatItNames: the sentence is sealed before the last barriers are made,
+// so it names those that it counts, and says the same when it is asked for later.
+func TestDetailCountsWhatItNames(t *testing.T) {
+	f := commit.Facts{
+		Mounts: []commit.MountFacts{{Type: "ext4", Ordered: true, Barriers: true, Renames: true}}, Style: commit.SyncEach, Exchanged: 300, Exchange: commit.Proven,
+		Barriers: []commit.Barrier{{What: "data and journal", Calls: 303}, {What: "names", Calls: 22}},
+	}
+	sealed := f.Detail()
+	if want := "2 barriers by fsync before the commit record (325 syncs)"; !strings.Contains(sealed, want) {
+		t.Errorf("no %q: %s", want, sealed)
+	}
+	f.Barriers = append(f.Barriers, commit.Barrier{What: "commit record", Calls: 1}, commit.Barrier{What: "removed directories", Calls: 2})
+	if later := f.Detail(); later != sealed {
+		t.Errorf("asked later: %s", later)
 	}
 }

@@ -5,23 +5,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/sandbox"
 )
-
-// A file system that its description names is named once, any other before it.
-func TestDoctorNamesAMountOnce(t *testing.T) {
-	for _, c := range []struct{ fs, why, want string }{
-		{"tmpfs", "tmpfs lives in memory", "tmpfs lives in memory"},
-		{"ext4", "ext4 on sda1 has no journal", "ext4 on sda1 has no journal"},
-		{"ext4", "no journal was found", "ext4: no journal was found"},
-		{"fuse", "", "fuse: "},
-	} {
-		if got := mountWords(commit.MountFacts{Type: c.fs, Why: c.why}); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
-	}
-}
 
 // Each missing layer has a way to get it, and the one that fits the machine.
 func TestDoctorRemedies(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
-	"strings"
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/apply/commit"
@@ -237,11 +236,11 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 	if err != nil {
 		return d, sandbox.Caps{}, err
 	}
-	d.Guarantee = doctorAnswer{commit.WorkspaceTransactional.String(), mountWords(ws)}
+	d.Guarantee = doctorAnswer{commit.WorkspaceTransactional.String(), ws.Words()}
 	if !ws.Ordered || !ws.Barriers {
-		d.Guarantee = doctorAnswer{commit.RollbackAttempted.String(), mountWords(ws) + "; put the workspace on ext4 with a journal, xfs or btrfs to earn more"}
+		d.Guarantee = doctorAnswer{commit.RollbackAttempted.String(), ws.Words() + "; put the workspace on ext4 with a journal, xfs or btrfs to earn more"}
 	}
-	d.State = doctorAnswer{"durable", mountWords(state)}
+	d.State = doctorAnswer{"durable", state.Words()}
 	if !state.Barriers {
 		d.State.Can = "not durable"
 	}
@@ -271,15 +270,6 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 		d.Attention = append(d.Attention, a.Path+": "+a.Why)
 	}
 	return d, caps, nil
-}
-
-// mountWords are a file system's type and what is known of it, which mostly names the
-// type itself.
-func mountWords(m commit.MountFacts) string {
-	if strings.HasPrefix(m.Why, m.Type+" ") {
-		return m.Why
-	}
-	return m.Type + ": " + m.Why
 }
 
 // checkMode tells the mode that checks can earn here, by a launch with what is configured,
