@@ -28,6 +28,10 @@ Checks the plan against the workspace, runs the required command checks over the
 after-state in a scratch tree, and publishes all of it or nothing. The receipt
 says which guarantee was earned on this file system in this run.
 
+A patch lands as with git apply, on matching context (see --fuzz). Symbolic links can be
+deleted and renamed by one; making or editing them, and submodules, is refused,
+because an edit plan cannot say it.
+
 Command checks are configured in config.json of the state directory ($ASP_HOME,
 default ~/.local/state/asp):
   {"checks": {"vet": {"argv": ["go", "vet", "./..."], "callSites": ["gate"]}}}

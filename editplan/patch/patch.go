@@ -22,8 +22,9 @@
 //     gone; git deletes first and writes last, so that it stays. One that is
 //     changed, or taken away, and renamed later, or renamed to its own name, is
 //     refused;
-//   - symbolic links may be deleted and renamed, not made or edited, and
-//     submodules not touched at all.
+//   - symbolic links may be deleted and renamed, not made, edited or copied, and
+//     submodules not touched at all: an edit plan has no operation that says so,
+//     its modes are those of files.
 //
 // The package is pure: no file system, no clock. Bytes are bytes; nothing is
 // decoded, no line end is converted and no white space ignored. Memory is in
