@@ -57,7 +57,9 @@ type PathRecord struct {
 	Gone   string       `json:"gone,omitempty"`  // where the file itself was renamed to
 	Before *ImageRecord `json:"before,omitempty"`
 	After  *ImageRecord `json:"after,omitempty"`
-	Delta  string       `json:"delta,omitempty"` // blob: the way from before to after
+	// Delta is the blob of the way from before to after; without a before, from
+	// the before of From.
+	Delta string `json:"delta,omitempty"`
 }
 
 // ImageRecord is one side of a path's way.

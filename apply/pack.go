@@ -21,7 +21,9 @@ const maxDelta = 16 << 20
 
 // kept names what the pack of a transaction holds for one path.
 type kept struct {
-	delta snapshot.Digest // of a splice that makes the after-image of the before-image
+	// delta is of a splice that makes the after-image of the before-image; where
+	// nothing was before, of that at the path where the file was.
+	delta snapshot.Digest
 }
 
 // packAndForesee does both, side by side where there is much of it: they read the
@@ -64,6 +66,9 @@ func (t *tx) pack(ctx context.Context) error {
 	for i, c := range t.changes {
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if err := t.packRenamed(w, t.adm.Nets[i], c); err != nil {
+			return fmt.Errorf("keep what was edited in %.200q: %w", c.Path, err)
 		}
 		if c.Before == nil || !t.adm.Nets[i].MovedTo.IsZero() {
 			continue
@@ -108,6 +113,24 @@ func (t *tx) packFile(w *snapshot.PackWriter, n editplan.Net, c commit.Change) e
 	if err := w.Add(c.Before.Digest, c.Before.Size, bytes.NewReader(before)); err != nil {
 		return err
 	}
+	return t.packDelta(w, n, before)
+}
+
+// packRenamed keeps what was edited in a file that got a new name at which nothing
+// was. Its pre-image is kept at its old name.
+func (t *tx) packRenamed(w *snapshot.PackWriter, n editplan.Net, c commit.Change) error {
+	edited := n.Content == editplan.ContentBlob || n.Content == editplan.ContentEdits
+	if !edited || n.From.IsZero() || c.Before != nil || c.After.Size > maxDelta || t.adm.Fact(n.From).Stat.Size > maxDelta {
+		return nil
+	}
+	before, err := t.view.Bytes(n.From)
+	if err != nil {
+		return err
+	}
+	return t.packDelta(w, n, before)
+}
+
+func (t *tx) packDelta(w *snapshot.PackWriter, n editplan.Net, before []byte) error {
 	after := n.Bytes
 	if n.Content == editplan.ContentBlob {
 		after = t.adm.Plan.Blobs[n.After.Digest]
@@ -117,7 +140,7 @@ func (t *tx) packFile(w *snapshot.PackWriter, n editplan.Net, c commit.Change) e
 	}
 	d := splice(before, after)
 	id := snapshot.DigestOf(d)
-	t.kept[c.Path] = kept{delta: id}
+	t.kept[n.Path] = kept{delta: id}
 	return w.Add(id, int64(len(d)), bytes.NewReader(d))
 }
 

@@ -69,7 +69,7 @@ type Request struct {
 	// staged: the plan is one that was staged, and is published now.
 	staged bool
 	// Undoes is the receipt that is taken back; Perms the exact permission bits
-	// of the paths that this brings back.
+	// of paths that this brings back; Load may fill it.
 	Undoes string
 	Perms  map[string]uint32
 	// Blobs is content that a session put for its proposals; nil for none.

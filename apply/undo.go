@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/aspengine/asp/editplan"
-	"github.com/aspengine/asp/editplan/merge"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/refusal"
-	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
@@ -49,8 +46,8 @@ func (e *Engine) Undo(ctx context.Context, receiptID string, r Request) (*Answer
 	if len(ev.Paths) == 0 {
 		return refuse(refusal.New(refusal.UnsupportedOperation, "", -1, "receipt %s (%s) changed no file, so there is nothing to take back", receiptID, st.Outcome))
 	}
-	u := &undo{e: e, id: receiptID, ev: ev}
-	r.Load, r.Perms = u.load, u.perms()
+	u := newUndo(e, receiptID, ev)
+	r.Load, r.Perms = u.load, u.perms
 	return e.Apply(ctx, r)
 }
 
@@ -76,93 +73,6 @@ func readEvidence(st *receipt.Stored) (Evidence, error) {
 	return ev, nil
 }
 
-type undo struct {
-	e  *Engine
-	id string
-	ev Evidence
-}
-
-// perms are the exact permission bits of files that come back; a plan itself
-// can only say executable or not.
-func (u *undo) perms() map[string]uint32 {
-	out := map[string]uint32{}
-	for _, p := range u.ev.Paths {
-		if p.Before != nil && p.Gone == "" {
-			out[p.Path] = uint32(p.Before.Perm) & 0o7777
-		}
-	}
-	return out
-}
-
-// load builds the inverse plan against the present state: deletions first, so
-// that names become free, then renames, changes, and files that come back.
-func (u *undo) load(_ context.Context, v *View, base snapshot.Baseline) (editplan.File, refusal.List, error) {
-	var out refusal.List
-	var gone, moves, changes, back []editplan.Draft
-	for _, p := range u.ev.Paths {
-		path, err := snapshot.ParsePath(p.Path)
-		if err != nil {
-			return editplan.File{}, nil, err
-		}
-		if p.Gone != "" {
-			continue // told by the path that it moved to
-		}
-		f, err := v.Fact(path)
-		if err != nil {
-			return editplan.File{}, nil, err
-		}
-		if p.After == nil {
-			d, it, err := u.comeBack(p)
-			if err != nil {
-				return editplan.File{}, nil, err
-			}
-			if it != nil {
-				out = append(out, *it)
-				continue
-			}
-			back = append(back, d)
-			continue
-		}
-		after, err := snapshot.ParseBlob(p.After.Digest)
-		if err != nil {
-			return editplan.File{}, nil, err
-		}
-		if f.Stat.Kind == vfs.KindInvalid {
-			out = append(out, refusal.New(refusal.Missing, p.Path, -1, "was removed since the change; there is nothing to take back"))
-			continue
-		}
-		same := f.Digest == after
-		switch {
-		case p.Moved:
-			moves = append(moves, editplan.Draft{Kind: editplan.Rename, Path: p.Path, To: p.From, Expected: f.Digest})
-		case p.Before == nil && same:
-			gone = append(gone, editplan.Draft{Kind: editplan.Delete, Path: p.Path, Expected: after})
-		case p.Before == nil:
-			out = append(out, refusal.New(refusal.MergeConflict, p.Path, -1, "was made by the change and edited since; delete it by hand if it is not wanted"))
-		default:
-			d, it, err := u.change(v, p, path, f.Digest, after)
-			if err != nil {
-				return editplan.File{}, nil, err
-			}
-			if it != nil {
-				out = append(out, *it)
-				continue
-			}
-			changes = append(changes, d)
-		}
-	}
-	if len(out) > 0 {
-		return editplan.File{}, out, nil
-	}
-	file, err := editplan.NewPlan(editplan.Source{
-		Baseline: base, Provider: editplan.Provider{ID: undoProvider, Version: u.e.o.Version}, Rationale: "take back receipt " + u.id,
-	}, slices.Concat(gone, moves, changes, back))
-	if err != nil {
-		return file, nil, err
-	}
-	return Named(file, UndoPrefix+u.id), nil, nil
-}
-
 // Named gives a plan file another proposal id.
 func Named(f editplan.File, id string) editplan.File {
 	members := []canon.Member{{Key: "proposalId", Value: canon.StringOf(id)}}
@@ -171,74 +81,4 @@ func Named(f editplan.File, id string) editplan.File {
 	}
 	f.Proposal = canon.ObjectOf(members...)
 	return f
-}
-
-func (u *undo) preImage(i *ImageRecord, path string) ([]byte, *refusal.Item, error) {
-	d, err := snapshot.ParseBlob(i.Digest)
-	if err != nil {
-		return nil, nil, err
-	}
-	b, err := u.e.packs.Bytes(d)
-	if errors.Is(err, snapshot.ErrNoBlob) {
-		it := refusal.New(refusal.MissingBlob, path, -1, "its content before the change is no longer kept; the retention in config.json says how much is")
-		return nil, &it, nil
-	}
-	return b, nil, err
-}
-
-func (u *undo) comeBack(p PathRecord) (editplan.Draft, *refusal.Item, error) {
-	if p.Before == nil {
-		return editplan.Draft{}, nil, fmt.Errorf("evidence of receipt %s names %.200q without a state", u.id, p.Path)
-	}
-	if p.Before.Kind != "file" {
-		it := refusal.New(refusal.UnsupportedOperation, p.Path, -1, "was a symbolic link, which a plan cannot make; make it by hand")
-		return editplan.Draft{}, &it, nil
-	}
-	b, it, err := u.preImage(p.Before, p.Path)
-	d := editplan.Draft{Kind: editplan.Create, Path: p.Path, Content: b, HasContent: true}
-	if p.Before.Perm&0o100 != 0 {
-		d.Mode = editplan.ModeExec
-	}
-	return d, it, err
-}
-
-func (u *undo) change(v *View, p PathRecord, path snapshot.Path, now, after snapshot.Digest) (editplan.Draft, *refusal.Item, error) {
-	d := editplan.Draft{Kind: editplan.Modify, Path: p.Path, Expected: now, HasContent: true}
-	if (p.Before.Perm^p.After.Perm)&0o111 != 0 {
-		d.Mode = editplan.ModePlain
-		if p.Before.Perm&0o100 != 0 {
-			d.Mode = editplan.ModeExec
-		}
-	}
-	pre, it, err := u.preImage(p.Before, p.Path)
-	if err != nil || it != nil {
-		return d, it, err
-	}
-	if now == after {
-		d.Content = pre
-		return d, nil, nil
-	}
-	overlap := refusal.New(refusal.MergeConflict, p.Path, -1, "was edited after the change, in the same lines; take those edits back first or edit it by hand")
-	delta, err := snapshot.ParseBlob(p.Delta)
-	if err != nil {
-		return d, &overlap, nil
-	}
-	db, err := u.e.packs.Bytes(delta)
-	if err != nil {
-		return d, &overlap, nil
-	}
-	post, err := unsplice(pre, db)
-	if err != nil || snapshot.DigestOf(post) != after {
-		return d, &overlap, nil
-	}
-	mine, err := v.Bytes(path)
-	if err != nil {
-		return d, nil, err
-	}
-	m := merge.Three(post, mine, pre)
-	if !m.Clean() {
-		return d, &overlap, nil
-	}
-	d.Content = m.Bytes
-	return d, nil, nil
 }

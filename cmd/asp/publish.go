@@ -34,7 +34,8 @@ func undoCommand() *command {
 		long: `
 Applies the inverse of an applied receipt, as a transaction of its own. Later edits
 of the same files stay where they do not overlap the change; where they do, it is
-refused.
+refused. So do permission bits that were set since. A renamed file goes back to its
+name with what was done to it.
 
 A receipt is taken back once. Asked again, undo answers with the first outcome and
 writes nothing, with exit status 0. Where the change is on disk again by then, because
