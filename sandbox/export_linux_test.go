@@ -4,7 +4,7 @@ package sandbox
 // MediatedLayers those of any launch with namespaces.
 var (
 	Layers         = []string{layerRoot, layerShield, layerLandlock, layerSeccomp, layerNetwork, layerPrivileges, layerKeyring, layerLimits}
-	MediatedLayers = []string{layerRoot, layerShield, layerSeccomp, layerNetwork}
+	MediatedLayers = []string{layerRoot, layerShield, layerSeccomp, layerNetwork, layerCgroups}
 )
 
 // Without returns s with one layer left out. Only the tests of this room can: the

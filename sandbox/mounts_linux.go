@@ -67,7 +67,7 @@ func (c *child) sharedRoot(s *Spec, pin string) error {
 		return fail(err, "make mounts private")
 	}
 	c.shared = []string{"/"}
-	v := &view{}
+	v := &view{cgroups: c.off(layerCgroups)}
 	if err := prepare(s, v); err != nil {
 		return err
 	}
@@ -113,6 +113,9 @@ func prepare(s *Spec, v *view) error {
 	proc, err := newFS("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return fail(err, "make own /proc")
+	}
+	if !v.cgroups {
+		noControlGroups(proc)
 	}
 	v.list = append(v.list, placed{target: "/proc", fd: proc, must: true, label: "proc"})
 	size := memorySize(s)

@@ -10,10 +10,10 @@ import (
 // setupCaps are the capabilities that the child half keeps over its own exec to
 // set up the namespaces; all are relative to its user namespace. The overlay is
 // mounted, and later copies files up, with these: DAC_OVERRIDE and FOWNER let it
-// work in directories that the owner made read-only.
+// work in directories that the owner made read-only. SYS_RESOURCE is for noControlGroups.
 var setupCaps = []uintptr{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, unix.CAP_FSETID,
-	unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_ADMIN,
+	unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_ADMIN, unix.CAP_SYS_RESOURCE,
 }
 
 // dropPrivileges removes every capability from the calling thread, for good, and
@@ -41,6 +41,21 @@ func dropPrivileges() error {
 		return fail(err, "drop capabilities")
 	}
 	return fail(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
+}
+
+// noControlGroups keeps everybody in this user namespace, and in those made below it, from
+// making namespaces of control groups. Who owns one may mount version 1 of them,
+// whose files belong to the real root whoever mounts it: root's command would write the
+// host's own groups. User namespaces stay, for what sandboxes itself; to forbid them as well was
+// weighed and rejected, as it would break browsers and test runners in every mode. proc is a
+// mount of /proc that can be written. A failure is seen by the probe.
+func noControlGroups(proc int) {
+	fd, err := unix.Openat(proc, "sys/user/max_cgroup_namespaces", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	_, _ = unix.Write(fd, []byte("0"))
 }
 
 func setLimit(res int, n uint64) error {

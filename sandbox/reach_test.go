@@ -196,6 +196,21 @@ func TestSB01_EachMediatedLayerCounts(t *testing.T) {
 	}
 }
 
+// Whoever has a control group namespace of his own may mount version 1, whose files are the real
+// root's: a check gets none, by whatever user namespace, and user namespaces all the same.
+func TestNoControlGroupsOfItsOwn(t *testing.T) {
+	w := newWorld(t)
+	need.Tool(t, "unshare")
+	res := run(t, w.caps, w.spec("unshare -U true && echo user; unshare -UC true && echo control"))
+	out := string(res.Stdout)
+	if !strings.HasPrefix(out, "user\n") || strings.Contains(out, "control\n") || !strings.Contains(out, "No space left") {
+		t.Errorf("%s", out)
+	}
+	if !slices.ContainsFunc(res.Boundary.Attempts, func(a sandbox.Attempt) bool { return a.Name == "own control groups" && a.Held }) {
+		t.Errorf("not tried: %+v", res.Boundary.Attempts)
+	}
+}
+
 // What a launch that is not isolated shows of the machine: all but what is hidden, also
 // where something is mounted in it.
 func TestWhatIsShown(t *testing.T) {

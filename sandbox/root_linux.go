@@ -46,6 +46,7 @@ func (c *child) privateRoot(s *Spec, pin string) error {
 		return err
 	}
 	defer unix.Close(v.empty)
+	v.cgroups = c.off(layerCgroups)
 	if s.Isolate {
 		err = v.system(s)
 	} else {

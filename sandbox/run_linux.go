@@ -444,7 +444,7 @@ func childAttr(namespaces, netOff bool) *syscall.SysProcAttr {
 		return a
 	}
 	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
-	if cgroupNamespaces() {
+	if cgroupNamespaces() && !noMoreCgroups() {
 		a.Cloneflags |= unix.CLONE_NEWCGROUP
 	}
 	if netOff {
@@ -463,6 +463,13 @@ func childAttr(namespaces, netOff bool) *syscall.SysProcAttr {
 func cgroupNamespaces() bool {
 	_, err := os.Lstat("/proc/self/ns/cgroup")
 	return err == nil
+}
+
+// noMoreCgroups tells whether we are where noControlGroups was called, as a check of our own is.
+// The namespace that we are in is that sandbox's then, and hides as much.
+func noMoreCgroups() bool {
+	b, err := os.ReadFile("/proc/sys/user/max_cgroup_namespaces")
+	return err == nil && strings.TrimSpace(string(b)) == "0"
 }
 
 // start starts the child from a thread that lives until the child is dead: the

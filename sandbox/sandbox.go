@@ -261,7 +261,7 @@ type Attempt struct {
 	Answer string // what the system said
 }
 
-// The layers of an isolated launch that can be left out by a test, to see that the
+// The layers of a launch that can be left out by a test, to see that the
 // probe notices.
 const (
 	layerRoot       = "private root"
@@ -272,6 +272,7 @@ const (
 	layerPrivileges = "privileges"
 	layerKeyring    = "session keyring"
 	layerLimits     = "limits"
+	layerCgroups    = "no control group namespaces"
 )
 
 // Result is how a run ended. All processes of the run are dead and all output

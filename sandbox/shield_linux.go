@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,6 +31,7 @@ type view struct {
 	empty   int         // the lower half of every shield, -1 where problem says why there is none
 	problem error
 	bare    bool     // a test left the shields out, and tells nobody
+	cgroups bool     // and namespaces of control groups
 	apart   []string // paths that are not to be shown in pieces: something else comes there
 
 	list   []placed
@@ -377,6 +379,17 @@ func (p *prober) reach(r *report, b *bait, l *lure) {
 		unix.Close(fd)
 	}
 	try("open a vsock socket", err, unix.EAFNOSUPPORT, unix.EPERM)
+	try("own control groups", ownCgroups(), unix.ENOSPC, unix.EPERM, unix.ENOSYS)
 	_, _, e := unix.RawSyscall(unix.SYS_IO_URING_SETUP, 0, 0, 0) // which opens sockets without the call for it
 	try("set up io_uring", e, unix.ENOSYS, unix.EPERM)
+}
+
+// ownCgroups tries to have a process in a control group namespace of its own, as anybody may
+// who makes a user namespace with it. A process that came to be cannot execute a directory.
+func ownCgroups() error {
+	if !cgroupNamespaces() {
+		return unix.ENOSYS // the clone would ignore the flag
+	}
+	_, err := syscall.ForkExec("/", []string{"/"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWCGROUP}})
+	return err
 }
