@@ -326,12 +326,10 @@ func (e *env) checksText(rs []checks.Result, v *wire.Verdict) {
 		fmt.Fprintf(e.stdout, "check      %s: %s in %.1fs over the after-state (%s)\n", clean(r.Name), word, r.Elapsed.Seconds(), how)
 		if r.Status != checks.Passed {
 			if r.Detail != "" {
-				fmt.Fprintf(e.stdout, "           %s\n", clean(r.Detail))
+				fmt.Fprintf(e.stdout, "           %s\n", cleanLines(r.Detail, "           | "))
 			}
 			if out := strings.TrimSpace(string(r.Output)); out != "" {
-				for _, l := range strings.Split(clean(out), "\n") {
-					fmt.Fprintf(e.stdout, "           | %s\n", l)
-				}
+				fmt.Fprintf(e.stdout, "           | %s\n", cleanLines(out, "           | "))
 			}
 			const show = 20
 			for i, g := range r.Diagnostics {
@@ -419,13 +417,16 @@ func (e *env) refusals(w io.Writer, items refusal.List) {
 		if it.Path != "" {
 			where = fmt.Sprintf("%q ", it.Path)
 		}
-		detail := clean(it.Detail)
-		if it.Code == refusal.CheckDenied || it.Code == refusal.CheckIndeterminate {
-			// The output of the check stands above already.
-			detail, _, _ = strings.Cut(detail, "\n")
-		}
-		fmt.Fprintf(w, "  %s\n", wrap(fmt.Sprintf("%s: %s%s", it.Code, where, detail), "    ", e.ui.width))
+		fmt.Fprintf(w, "  %s\n", wrap(fmt.Sprintf("%s: %s%s", it.Code, where, clean(reasonText(string(it.Code), it.Detail))), "    ", e.ui.width))
 	}
+}
+
+// reasonText is a reason without the output of a check, which has a place of its own.
+func reasonText(code, detail string) string {
+	if code == string(refusal.CheckDenied) || code == string(refusal.CheckIndeterminate) {
+		detail, _, _ = strings.Cut(detail, "\n")
+	}
+	return detail
 }
 
 func (e *env) notes(a *apply.Answer) {

@@ -221,9 +221,9 @@ func (e *env) siteText(c policy.SiteView, explain bool) {
 	fmt.Fprintf(e.stdout, "%-11s %d required, %d optional%s\n", c.CallSite, len(c.Required), len(c.Optional), budget)
 	switch {
 	case c.Undecidable != "":
-		fmt.Fprintf(e.stdout, "  indeterminate whatever runs: %s\n", c.Undecidable)
+		fmt.Fprintf(e.stdout, "  indeterminate whatever runs: %s\n", clean(c.Undecidable))
 	case c.NoApply != "":
-		fmt.Fprintf(e.stdout, "  evaluated by what is left; every apply is refused: %s\n", c.NoApply)
+		fmt.Fprintf(e.stdout, "  evaluated by what is left; every apply is refused: %s\n", clean(c.NoApply))
 	}
 	for _, a := range c.Required {
 		fmt.Fprintf(e.stdout, "  required  %s\n", askText(a, explain))

@@ -214,7 +214,7 @@ func (e *env) receiptLists(st *receipt.Stored, say func(head, format string, a .
 		if p := text(x, "path"); p != "" {
 			s += fmt.Sprintf("%q ", p)
 		}
-		return s + text(x, "detail")
+		return s + reasonText(text(x, "code"), text(x, "detail"))
 	})
 	for _, g := range st.Receipt.Failures {
 		say("degraded", "%s (%s): %s", g.Source, g.Reason, g.Detail)

@@ -66,7 +66,7 @@ func runStatus(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		kind = "git work tree"
 	}
 	fmt.Fprintf(e.stdout, "workspace  %s (%s, %d names)\n", clean(w.Root), kind, s.Stamp.Files)
-	fmt.Fprintf(e.stdout, "baseline   %s\n", w.Baseline.Rev)
+	fmt.Fprintf(e.stdout, "baseline   %s\n", clean(w.Baseline.Rev))
 	if w.Baseline.Dirty != "" {
 		fmt.Fprintf(e.stdout, "           dirty %s\n", w.Baseline.Dirty)
 		if eng.Git() {
@@ -98,7 +98,7 @@ func runStatus(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	if open := s.OpenWords(); open != "" {
 		fmt.Fprintf(e.stdout, "open       %s\n", wrap(open, "           ", e.ui.width))
 	} else if w.StaleReason != "" {
-		fmt.Fprintf(e.stdout, "%s  %s\n", e.ui.paint(e.ui.outColor, "33", "attention"), w.StaleReason)
+		fmt.Fprintf(e.stdout, "%s  %s\n", e.ui.paint(e.ui.outColor, "33", "attention"), clean(w.StaleReason))
 	}
 	for _, p := range s.Attention {
 		fmt.Fprintf(e.stdout, "             %s: %s\n", clean(p.Path), clean(p.Why))

@@ -42,18 +42,21 @@ func (u *ui) paint(on bool, code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// errorf prints one error line on stderr.
+// quoteMark starts the further lines of what has several.
+const quoteMark = "     | "
+
+// errorf prints an error on stderr.
 func (u *ui) errorf(format string, a ...any) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	fmt.Fprintf(u.err, "%s %s\n", u.paint(u.errColor, "31;1", "asp:"), clean(fmt.Sprintf(format, a...)))
+	fmt.Fprintf(u.err, "%s %s\n", u.paint(u.errColor, "31;1", "asp:"), cleanLines(fmt.Sprintf(format, a...), quoteMark))
 }
 
-// notef prints one line for people on stderr.
+// notef prints something for people on stderr.
 func (u *ui) notef(format string, a ...any) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	fmt.Fprintf(u.err, "%s\n", clean(fmt.Sprintf(format, a...)))
+	fmt.Fprintf(u.err, "%s\n", cleanLines(fmt.Sprintf(format, a...), quoteMark))
 }
 
 // progress says on a terminal what is going on when a step takes longer than a
@@ -91,21 +94,37 @@ func (u *ui) progress(what string) func() {
 	}
 }
 
-// clean makes foreign text harmless on a terminal: control characters other
-// than newline and tab are shown as escapes.
+// clean makes foreign text one harmless line: control characters other than tab, line
+// ends of every kind and what turns the direction of writing are shown as escapes. A
+// line end that came through would let a name or an id say what only asp may say, a
+// guarantee for one. What really has several lines goes through cleanLines.
 func clean(s string) string {
-	out := make([]rune, 0, len(s))
+	var out strings.Builder
 	for _, r := range s {
 		switch {
-		case r == '\n' || r == '\t':
-			out = append(out, r)
-		case r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0) || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069):
-			out = append(out, []rune(fmt.Sprintf("\\u%04x", r))...)
+		case r == '\n':
+			out.WriteString(`\n`)
+		case r == '\r':
+			out.WriteString(`\r`)
+		case r < 0x20 && r != '\t', r >= 0x7f && r < 0xa0, r == 0x061c, r == 0x200e, r == 0x200f,
+			r >= 0x2028 && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
+			fmt.Fprintf(&out, "\\u%04x", r)
 		default:
-			out = append(out, r)
+			out.WriteRune(r)
 		}
 	}
-	return string(out)
+	return out.String()
+}
+
+// cleanLines is clean for text that may have several lines, as the output of a check or
+// the errors that were joined: each line but the first starts with indent, so that
+// none can be taken for one of asp's own.
+func cleanLines(s, indent string) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	for i, l := range lines {
+		lines[i] = clean(strings.TrimSuffix(l, "\r"))
+	}
+	return strings.Join(lines, "\n"+indent)
 }
 
 // wrap breaks text at spaces so that lines of the given width start with indent.

@@ -17,8 +17,27 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-func TestCleanMakesControlCharactersHarmless(t *testing.T) {
-	if got := clean("a\x1b[31mb\u202ec\u009bd\te\n"); strings.ContainsAny(got, "\x1b\u202e\u009b") || !strings.Contains(got, "\te\n") {
-		t.Errorf("%q", got)
+func TestCleanMakesOneHarmlessLine(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"plain, é 🟢\t\\", "plain, é 🟢\t\\"},
+		{"a\x1b[31mb", `a\u001b[31mb`},
+		{"a\nb\r\nc", `a\nb\r\nc`},
+		{"a\u0085b\u2028c\u2029d\u009be\x7f", `a\u0085b\u2028c\u2029d\u009be\u007f`},
+		{"a\u061cb\u200ec\u200fd\u202ae\u202ef\u2066g\u2069", `a\u061cb\u200ec\u200fd\u202ae\u202ef\u2066g\u2069`},
+	} {
+		if got := clean(c.in); got != c.want {
+			t.Errorf("clean(%q) = %q, want %q", c.in, got, c.want)
+		}
+	}
+}
+
+func TestCleanLines(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"one", "one"}, {"one\n", "one"}, {"", ""},
+		{"one\r\ntwo\x1b\n\nthree\rfour", "one\n| two\\u001b\n| \n| three\\rfour"},
+	} {
+		if got := cleanLines(c.in, "| "); got != c.want {
+			t.Errorf("cleanLines(%q) = %q, want %q", c.in, got, c.want)
+		}
 	}
 }
