@@ -1,3 +1,5 @@
+//go:build linux
+
 package hosttest
 
 import (
@@ -27,7 +29,7 @@ import (
 // history of each group is judged by itself.
 
 // groupPaths is how many paths a group has.
-const groupPaths = 3
+const groupPaths = 6
 
 // content is the number of a text; none is a missing file.
 type content int32
@@ -54,7 +56,12 @@ func parse(s string) (content, bool) {
 type state [groupPaths]content
 
 // nothing names no path.
-var nothing = state{other, other, other}
+var nothing = func() (s state) {
+	for i := range s {
+		s[i] = other
+	}
+	return s
+}()
 
 type outcome string
 
