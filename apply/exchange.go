@@ -27,7 +27,8 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 		return t.refuse(ctx, refusal.List{refusal.New(refusal.UnsupportedOperation, "", -1, "--index needs the journal publish mode")})
 	}
 	if err := t.packAndForesee(ctx); err != nil {
-		return false, err
+		t.dropPack()
+		return t.unlessMoved(ctx, err)
 	}
 	if len(t.changes) == 0 {
 		return false, nil

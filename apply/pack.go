@@ -42,6 +42,20 @@ func (t *tx) packAndForesee(ctx context.Context) error {
 	return errors.Join(<-packed, err)
 }
 
+// unlessMoved ends an attempt that could not read what it publishes, before its first
+// write: where a path of the plan is no longer what it was admitted as, that is the
+// answer, whatever else failed, for it refuses a retry, too. Else cause is.
+func (t *tx) unlessMoved(ctx context.Context, cause error) (bool, error) {
+	if t.adm == nil || ctx.Err() != nil {
+		return false, cause
+	}
+	items, err := t.adm.Recheck(ctx)
+	if err != nil || len(items) == 0 {
+		return false, cause
+	}
+	return t.refuse(ctx, items)
+}
+
 // pack keeps the pre-images of the files that are about to change, so that the
 // change can be taken back after its journal is gone. What is over the
 // retention is not kept; the receipt then says that undo is not possible.

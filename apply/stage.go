@@ -42,7 +42,7 @@ func stagedName(id string) string { return snapshot.DigestOf([]byte(id)).Hex() +
 // that names all of it by digest. The workspace is not touched.
 func (t *tx) stageSnapshot(ctx context.Context) (bool, error) {
 	if err := t.foresee(ctx); err != nil {
-		return false, err
+		return t.unlessMoved(ctx, err)
 	}
 	w, err := t.e.packs.Begin(t.txid)
 	if err != nil {
@@ -55,11 +55,11 @@ func (t *tx) stageSnapshot(ctx context.Context) (bool, error) {
 		}
 		r, err := ef.Open()
 		if err != nil {
-			return false, fmt.Errorf("keep after-state of %.200q: %w", ef.Path, err)
+			return t.unlessMoved(ctx, fmt.Errorf("keep after-state of %.200q: %w", ef.Path, err))
 		}
 		err = errors.Join(w.Add(ef.Digest, ef.Size, r), r.Close())
 		if err != nil {
-			return false, fmt.Errorf("keep after-state of %.200q: %w", ef.Path, err)
+			return t.unlessMoved(ctx, fmt.Errorf("keep after-state of %.200q: %w", ef.Path, err))
 		}
 	}
 	if err := w.Finish(); err != nil {
@@ -94,7 +94,7 @@ func (t *tx) stageSnapshot(ctx context.Context) (bool, error) {
 		if err != nil || len(items) > 0 {
 			t.dropPack()
 			if err != nil {
-				return false, err
+				return t.unlessMoved(ctx, err)
 			}
 			return t.refuse(ctx, items)
 		}

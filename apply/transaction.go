@@ -377,7 +377,7 @@ func (t *tx) journal(ctx context.Context) (bool, error) {
 		extra, release, items, err := t.e.stageIndex(ctx, t)
 		if err != nil || len(items) > 0 {
 			if err != nil {
-				return false, err
+				return t.unlessMoved(ctx, err)
 			}
 			return t.refuse(ctx, items)
 		}
@@ -385,7 +385,8 @@ func (t *tx) journal(ctx context.Context) (bool, error) {
 		o.Extra = extra
 	}
 	if err := t.packAndForesee(ctx); err != nil {
-		return false, err
+		t.dropPack()
+		return t.unlessMoved(ctx, err)
 	}
 	if len(t.changes) == 0 && len(o.Extra) == 0 {
 		return false, nil
