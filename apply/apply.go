@@ -271,7 +271,7 @@ func realDir(dir string) (string, error) {
 
 // env is the place that commit works in.
 func (e *Engine) env(extra map[string]vfs.Dir) commit.Env {
-	return commit.Env{FS: e.fs, Root: e.root, TxDir: e.ws.TxDir(), Protected: e.protected(), Extra: extra, Dirty: e.dirty}
+	return commit.Env{FS: e.fs, Root: e.root, TxDir: e.ws.TxDir(), Protected: e.protected(), Extra: extra, Dirty: e.dirty, Boot: e.receipts.Boot()}
 }
 
 // protected are the directories that no plan may enter, by identity.

@@ -96,6 +96,9 @@ func Open(st *home.State, o Options) (*Store, error) {
 	return s.withLanes(), nil
 }
 
+// Boot names the present boot of the machine; "" where the kernel does not tell.
+func (s *Store) Boot() string { return s.boot }
+
 // locked runs f alone among all users of the directory.
 func (s *Store) locked(ctx context.Context, f func() error) (err error) {
 	s.mu.Lock()

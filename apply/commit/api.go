@@ -34,6 +34,9 @@ type Env struct {
 	// Dirty returns the bytes of unwritten data on the host, which decides
 	// between the two ways to sync. nil reads /proc/meminfo.
 	Dirty func() (int64, error)
+	// Boot names the present boot of the machine. "" is not known: a journal that is
+	// gone is then always taken for one that clean-up removed.
+	Boot string
 	// Handles is for how many steps files are kept open between the stages; the
 	// others are opened again. 0 takes a small part of the process's limit.
 	Handles int

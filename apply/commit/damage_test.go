@@ -52,6 +52,7 @@ func TestDamagedJournal(t *testing.T) {
 		"short":   func(b []byte) []byte { return b[:len(b)/2] },
 		"flipped": func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
 		"header":  func(b []byte) []byte { b[1] ^= 1; return b },
+		"gone":    nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, tx, changes := damageBed(t)
@@ -62,7 +63,7 @@ func TestDamagedJournal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := commit.Run(context.Background(), commit.Env{FS: fsys, Root: rd, TxDir: tx}, "tx-1", changes, commit.Options{Tag: "p"}); err == nil {
+			if _, err := commit.Run(context.Background(), commit.Env{FS: fsys, Root: rd, TxDir: tx, Boot: "this one"}, "tx-1", changes, commit.Options{Tag: "p"}); err == nil {
 				t.Fatal("the run survived")
 			}
 			j := filepath.Join(tx, "tx-1", "journal")
@@ -70,7 +71,12 @@ func TestDamagedJournal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(j, damage(b), 0o600); err != nil {
+			if damage == nil {
+				err = os.Remove(j)
+			} else {
+				err = os.WriteFile(j, damage(b), 0o600)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			live, err := vfs.OS{}.OpenRoot(root)
@@ -78,8 +84,11 @@ func TestDamagedJournal(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer live.Close()
-			env := commit.Env{FS: vfs.OS{}, Root: live, TxDir: tx}
+			env := commit.Env{FS: vfs.OS{}, Root: live, TxDir: tx, Boot: "this one"}
 			for round := range 3 {
+				if round > 1 {
+					env.Boot = "a later one" // what waits for a person goes on waiting
+				}
 				rec, err := commit.Recover(context.Background(), env, commit.RecoverOptions{})
 				if err != nil {
 					t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -112,6 +113,7 @@ func load(env Env, id string) (t *tx, has bool, err error) {
 	t.areas = []*area{{dir: own}}
 	f, err := own.Open(journalName)
 	if errors.Is(err, fs.ErrNotExist) {
+		t.lost = true
 		return t, false, nil
 	}
 	if err != nil {
@@ -195,14 +197,12 @@ func recoverOne(ctx context.Context, env Env, id string, o RecoverOptions) (r Re
 	case t.log.Ready:
 		return t.takeBack(r)
 	}
-	if has {
-		damaged, err := t.damaged()
-		if err != nil {
-			return r, false, err
-		}
-		if damaged {
-			return t.giveUp(r)
-		}
+	damaged, err := t.damaged()
+	if err != nil {
+		return r, false, err
+	}
+	if damaged {
+		return t.giveUp(r)
 	}
 	// No intent: nothing was swapped. Without a journal either, it began before
 	// it had written anything down, or it was over and nearly removed; there is
@@ -215,16 +215,39 @@ func recoverOne(ctx context.Context, env Env, id string, o RecoverOptions) (r Re
 }
 
 // damaged tells that swaps began although the journal that was durable by then
-// cannot be read.
+// cannot be read, or was taken away.
 func (t *tx) damaged() (bool, error) {
 	if !t.loaded || t.log.Ready || t.log.Committed {
 		return false, nil
+	}
+	if t.lost {
+		if _, waits, err := latestAttention(t.areas[0].dir, t.id); err != nil || waits {
+			return waits, err
+		}
+		return t.markedNow()
 	}
 	_, err := t.areas[0].dir.Lstat(swappingName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// markedNow tells that swaps began in this boot.
+func (t *tx) markedNow() (bool, error) {
+	if t.env.Boot == "" {
+		return false, nil
+	}
+	f, err := t.areas[0].dir.Open(swappingName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, int64(len(t.env.Boot))+1))
+	return err == nil && string(b) == t.env.Boot, err
 }
 
 // giveUp leaves a transaction whose journal is damaged to a person, with
@@ -236,7 +259,7 @@ func (t *tx) giveUp(r Recovered) (Recovered, bool, error) {
 	return r, true, t.writeOpen([]journal.Open{{Why: whyDamaged}})
 }
 
-const whyDamaged = "the journal of an interrupted transaction is damaged; files from before it may lie in this directory. Compare them with the workspace, take back what is missing, then remove the directory by hand"
+const whyDamaged = "the journal of an interrupted transaction is damaged or gone; files from before it may lie in this directory. Compare them with the workspace, take back what is missing, then remove the directory by hand"
 
 // where is the absolute path of the transaction's own area.
 func (t *tx) where() string { return filepath.Join(t.env.TxDir, t.id) }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -85,6 +86,7 @@ type tx struct {
 	keep    int  // for how many steps files are kept open
 	begun   int  // steps whose rename was attempted
 	loaded  bool // found on disk, not run by this process
+	lost    bool // found without a journal
 	touched map[dirKey]bool
 }
 
@@ -250,13 +252,18 @@ func (t *tx) run(ctx context.Context, changes []Change) (r Result, err error) {
 // markSwapping leaves the mark that tells a damaged journal from one that was
 // never finished. It is ordered behind the barrier of the intent by being made
 // after it, and needs no barrier of its own: without it, and with a whole
-// journal, recovery does what the journal says.
+// journal, recovery does what the journal says. It holds the boot: clean-up removes
+// the mark before the journal, so in the same boot a mark alone says that somebody
+// took the journal away. A power cut may have kept the one removal and not the other.
 func (t *tx) markSwapping() error {
 	f, err := t.areas[0].dir.Create(swappingName, 0o600)
 	if err != nil {
 		return err
 	}
-	return f.Close()
+	if t.env.Boot != "" {
+		_, err = io.WriteString(f, t.env.Boot)
+	}
+	return errors.Join(err, f.Close())
 }
 
 // runEmpty commits a plan without any effect; there is nothing to journal.
