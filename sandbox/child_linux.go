@@ -52,7 +52,7 @@ type child struct {
 	in       io.Reader
 	out      io.Writer
 	order    order
-	ring     int         // session keyring, of an isolated launch
+	ring     int         // session keyring
 	proxy    int         // port of the listener that the host serves, 0 for none
 	groups   []int       // descriptors by which the command enters control groups
 	lure     *lure       // nil where the root is the host's
@@ -140,10 +140,8 @@ func (c *child) setup() error {
 	} else if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fail(err, "become reaper of orphans")
 	}
-	if s.Isolate {
-		if err := c.keyring(); err != nil {
-			return err
-		}
+	if err := c.keyring(); err != nil && s.Isolate {
+		return err // in other launches there is the filter, which the probe tries
 	}
 	if !s.Isolate || c.isolating(layerLimits) {
 		if err := setLimits(s.Limits.withDefaults()); err != nil {
@@ -185,7 +183,7 @@ func (c *child) off(layer string) bool { return slices.Contains(c.order.Off, lay
 // is the one in force, to be compared with the caller's; once system calls are filtered
 // nobody can ask. -1 stands for a kernel without keys.
 func (c *child) keyring() error {
-	if !c.isolating(layerKeyring) {
+	if c.off(layerKeyring) {
 		return nil
 	}
 	id, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)

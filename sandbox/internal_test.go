@@ -12,7 +12,7 @@ import (
 
 func TestParseMountInfo(t *testing.T) {
 	got, err := parseMountInfo([]byte("22 1 0:1 / / ro,relatime - ext4 /dev/x rw\n23 22 0:2 / /a\\040b\\134\\011 rw,nosuid,noexec shared:1 - tmpfs t rw\n"))
-	if err != nil || len(got) != 2 || got[0] != (mountInfo{point: "/", fsType: "ext4", readOnly: true}) || got[1] != (mountInfo{point: "/a b\\\t", fsType: "tmpfs", noExec: true}) {
+	if err != nil || len(got) != 2 || got[0] != (mountInfo{id: 22, point: "/", fsType: "ext4", readOnly: true}) || got[1] != (mountInfo{id: 23, point: "/a b\\\t", fsType: "tmpfs", noExec: true}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if _, err := parseMountInfo([]byte("garbage\n")); err == nil {

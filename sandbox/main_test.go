@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"testing"
 	"time"
@@ -42,6 +43,20 @@ func helper(what string) int {
 			Env: map[string]string{"PATH": os.Getenv("PATH")}, MergeOutput: true,
 		})
 		fmt.Printf("%s\nerr=%v\n", res.Stdout, err)
+	case "covered": // what a command reaches at $AT, where this process listens
+		l, err := net.Listen("unix", os.Getenv("AT"))
+		exe, xerr := os.Executable()
+		if err = errors.Join(err, xerr); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		defer l.Close()
+		res, err := sandbox.Run(ctx, sandbox.Probe(ctx, sandbox.ProbeDirs{}), sandbox.Spec{
+			Argv: []string{"sh", "-c", "ls $AT; echo stream $AT | " + exe}, Dir: "/", Require: sandbox.Gated, Protect: []sandbox.Protect{{Path: os.Getenv("PROTECT")}},
+			Env: map[string]string{"PATH": os.Getenv("PATH"), helperVar: "reach", "AT": os.Getenv("AT")}, MergeOutput: true,
+			Mounts: []sandbox.Mount{{Kind: sandbox.MountBindRO, Source: exe, Target: exe}},
+		})
+		fmt.Printf("%s%s %v %s\n", res.Stdout, res.Boundary.Level, err, res.Boundary.Evidence)
 	case "shown": // sh -c $SCRIPT in a launch that protects $PROTECT
 		res, err := sandbox.Run(ctx, sandbox.Probe(ctx, sandbox.ProbeDirs{}), sandbox.Spec{
 			Argv: []string{"sh", "-c", os.Getenv("SCRIPT")}, Dir: "/", Require: sandbox.Gated, Protect: []sandbox.Protect{{Path: os.Getenv("PROTECT")}},

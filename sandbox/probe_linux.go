@@ -79,7 +79,11 @@ func (p *prober) try(path string, mounts []mountInfo) probeAnswer {
 		a.Errno = errnoOf(err)
 		return a
 	}
-	m := on(mounts, path)
+	var m *mountInfo
+	if fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
+		m, _ = on(mounts, fd)
+		unix.Close(fd)
+	}
 	if m == nil || !m.readOnly && !p.ours(m.point) {
 		a.Access = unix.Access(path, unix.W_OK) == nil
 		return a
@@ -120,6 +124,7 @@ func inside(path, dir string) bool {
 }
 
 type mountInfo struct {
+	id               uint64
 	point, fsType    string
 	readOnly, noExec bool
 }
@@ -141,6 +146,10 @@ func parseMountInfo(b []byte) ([]mountInfo, error) {
 			return nil, fmt.Errorf("read mountinfo: line of %d fields", len(f))
 		}
 		m := mountInfo{point: unescape(string(f[4]))}
+		var err error
+		if m.id, err = strconv.ParseUint(string(f[0]), 10, 64); err != nil {
+			return nil, fmt.Errorf("read mountinfo: number of a mount: %w", err)
+		}
 		for o := range strings.SplitSeq(string(f[5]), ",") {
 			m.readOnly = m.readOnly || o == "ro"
 			m.noExec = m.noExec || o == "noexec"

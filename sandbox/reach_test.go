@@ -260,3 +260,35 @@ func TestShownInPieces(t *testing.T) {
 		t.Errorf("a second /proc is shown, or something was written:\n%s", said)
 	}
 }
+
+// A mount that another one covers says nothing of what is seen at its path.
+func TestCoveredMountIsNotTaken(t *testing.T) {
+	newWorld(t)
+	for _, tool := range []string{"unshare", "mount"} {
+		need.Tool(t, tool)
+	}
+	d, err := os.MkdirTemp("/var/tmp", "asp-c-")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(d) })
+	must(t, os.Chmod(d, 0o755))
+	must(t, os.MkdirAll(filepath.Join(d, "a", "b"), 0o755))
+	exe, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command("unshare", "-Urnmpf", "sh", "-c", `set -e; cd `+d+`; mount -t sysfs none a/b; mount -t tmpfs none a; mkdir a/b; mount -t proc none /proc; exec `+exe)
+	cmd.Env = []string{helperVar + "=covered", "PATH=" + os.Getenv("PATH"), "PROTECT=" + d, "AT=" + d + "/a/b/s"}
+	out, err := cmd.CombinedOutput()
+	if said := string(out); err != nil || !strings.HasPrefix(said, d+"/a/b/s\nready\nfalse connection refused\n") || !strings.Contains(said, "mediated-write <nil>") {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// The caller's keys are out of reach, and the kernel asks nobody for one.
+func TestNoKeysOfTheCaller(t *testing.T) {
+	w := newWorld(t)
+	b := run(t, w.caps, w.spec("true")).Boundary
+	for _, name := range []string{"read keys", "add a key", "request a key"} {
+		if !slices.ContainsFunc(b.Attempts, func(a sandbox.Attempt) bool { return a.Name == name && a.Held && a.Answer == "EPERM" }) {
+			t.Errorf("%s: %+v", name, b.Attempts)
+		}
+	}
+}

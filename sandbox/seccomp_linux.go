@@ -94,10 +94,11 @@ func families(nr uintptr) denial {
 	return denial{nr: nr, errno: unix.EAFNOSUPPORT, arg: 0, unless: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}}
 }
 
-// socketDenials are the rows of a launch that is not isolated: the families as above, and
-// io_uring, which opens sockets without asking.
+// socketDenials are the rows of a launch that is not isolated: the families as above,
+// io_uring, which opens sockets without asking, and keys.
 func socketDenials() []denial {
-	return append(deny(unix.ENOSYS, unix.SYS_IO_URING_SETUP), families(unix.SYS_SOCKET))
+	d := append(deny(unix.ENOSYS, unix.SYS_IO_URING_SETUP), families(unix.SYS_SOCKET))
+	return append(d, deny(unix.EPERM, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL)...)
 }
 
 // Offsets in struct seccomp_data; the low half of an argument comes first on the

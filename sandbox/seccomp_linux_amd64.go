@@ -15,5 +15,6 @@ const compatArch = unix.AUDIT_ARCH_I386
 // compatDenials are socketDenials in the numbers of 32 bits. The old call for everything
 // with sockets has its arguments in memory, where a filter cannot look.
 func compatDenials() []denial {
-	return append(deny(unix.ENOSYS, 102 /* socketcall */, 425 /* io_uring_setup */), families(359))
+	d := append(deny(unix.ENOSYS, 102 /* socketcall */, 425 /* io_uring_setup */), families(359))
+	return append(d, deny(unix.EPERM, 286 /* add_key */, 287 /* request_key */, 288 /* keyctl */)...)
 }

@@ -11,5 +11,6 @@ const compatArch = unix.AUDIT_ARCH_ARM
 
 // compatDenials are socketDenials in the numbers of 32 bits.
 func compatDenials() []denial {
-	return append(deny(unix.ENOSYS, 425 /* io_uring_setup */), families(281))
+	d := append(deny(unix.ENOSYS, 425 /* io_uring_setup */), families(281))
+	return append(d, deny(unix.EPERM, 309 /* add_key */, 310 /* request_key */, 311 /* keyctl */)...)
 }

@@ -127,3 +127,20 @@ func TestSystemCallTable(t *testing.T) {
 		is("x32", filter(t, p, auditArch, unix.SYS_READ|0x40000000), unix.ENOSYS)
 	}
 }
+
+// The small filter refuses keys in either numbering, and leaves what stands beside them.
+func TestKeysInTheSmallFilter(t *testing.T) {
+	p := assembleSockets(auditArch, runtime.GOARCH == "amd64", socketDenials(), compatArch, compatDenials())
+	refuse, allow := unix.SECCOMP_RET_ERRNO|uint32(unix.EPERM), uint32(unix.SECCOMP_RET_ALLOW)
+	first := map[string]uintptr{"amd64": 286, "arm64": 309}[runtime.GOARCH]
+	for _, c := range []struct {
+		arch  uint32
+		first uintptr
+	}{{auditArch, unix.SYS_ADD_KEY}, {compatArch, first}} {
+		for d, want := range []uint32{allow, refuse, refuse, refuse, allow} {
+			if got := filter(t, p, c.arch, c.first+uintptr(d)-1); got != want {
+				t.Errorf("call %d of %#x: %#x, want %#x", c.first+uintptr(d)-1, c.arch, got, want)
+			}
+		}
+	}
+}

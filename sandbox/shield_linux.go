@@ -44,8 +44,9 @@ type view struct {
 const maxPieces = 500
 
 // noSockets are file systems in which nothing can be bound and no FIFO made: a shield,
-// which some of them cannot be put before, would keep nothing out.
-var noSockets = []string{"vfat", "msdos", "exfat", "iso9660", "squashfs", "erofs", "cramfs", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs",
+// which some of them cannot be put before, would keep nothing out. Images (squashfs, erofs,
+// iso9660) are not among them: they may hold FIFOs, which somebody may have open.
+var noSockets = []string{"vfat", "msdos", "exfat", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs",
 	"pstore", "efivarfs", "bpf", "configfs", "fusectl", "selinuxfs"}
 
 // leftOut are file systems that are not shown: processes, through which every mount of the
@@ -83,15 +84,22 @@ func emptyDir() (int, error) {
 	return unix.Openat(fd, "empty", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// on is the mount that path lies in: of several at one point the last is on top.
-func on(mounts []mountInfo, path string) *mountInfo {
-	var on *mountInfo
+// on is the mount that the open file fd lies in, nil where mounts lack it. The kernel is asked:
+// by the paths of mounts one could be taken that another covers.
+func on(mounts []mountInfo, fd int) (*mountInfo, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st); err != nil {
+		return nil, err
+	}
+	if st.Mask&unix.STATX_MNT_ID == 0 {
+		return nil, unix.ENOSYS
+	}
 	for i := range mounts {
-		if m := &mounts[i]; inside(path, m.point) && (on == nil || len(m.point) >= len(on.point)) {
-			on = m
+		if mounts[i].id == st.Mnt_id {
+			return &mounts[i], nil
 		}
 	}
-	return on
+	return nil, nil
 }
 
 // below lists what the host has mounted below dir.
@@ -137,9 +145,12 @@ func (v *view) show(source, target string, named bool) error {
 	if err != nil {
 		return fail(err, "find %.200q", source)
 	}
-	var m mountInfo
-	if p := on(v.mounts, real); p != nil {
-		m = *p
+	m, err := on(v.mounts, fd)
+	if err != nil {
+		return fail(err, "find the mount of %.200q", source)
+	}
+	if m == nil {
+		m = &mountInfo{} // which came since: any may have sockets
 	}
 	switch {
 	case slices.Contains(leftOut, m.fsType):
@@ -374,6 +385,11 @@ func (p *prober) reach(r *report, b *bait, l *lure) {
 	}
 	try("connect to the host's loopback", dial(unix.AF_INET, unix.SOCK_STREAM, &unix.SockaddrInet4{Port: b.Port, Addr: [4]byte{127, 0, 0, 1}}), unix.ECONNREFUSED, unix.ENETUNREACH)
 	try("connect to an abstract socket", dial(unix.AF_UNIX, unix.SOCK_STREAM, &unix.SockaddrUnix{Name: "\x00" + b.Abstract}), unix.ECONNREFUSED, unix.EPERM)
+	// Arguments that are refused for themselves where there is no filter.
+	for _, c := range keyCalls {
+		_, _, e := unix.RawSyscall6(c.nr, c.op, 0, 0, 0, 0, 0)
+		try(c.name, e, unix.EPERM, unix.ENOSYS)
+	}
 	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		unix.Close(fd)
@@ -383,6 +399,14 @@ func (p *prober) reach(r *report, b *bait, l *lure) {
 	_, _, e := unix.RawSyscall(unix.SYS_IO_URING_SETUP, 0, 0, 0) // which opens sockets without the call for it
 	try("set up io_uring", e, unix.ENOSYS, unix.EPERM)
 }
+
+// keyCalls reach the caller's keys, which outlive the command; request_key has the kernel start a program
+// of the host's.
+var keyCalls = []struct {
+	name string
+	nr   uintptr
+	op   uintptr
+}{{"read keys", unix.SYS_KEYCTL, ^uintptr(0)}, {"add a key", unix.SYS_ADD_KEY, 0}, {"request a key", unix.SYS_REQUEST_KEY, 0}}
 
 // ownCgroups tries to have a process in a control group namespace of its own, as anybody may
 // who makes a user namespace with it. A process that came to be cannot execute a directory.
