@@ -67,6 +67,9 @@ func TestVerdict(t *testing.T) {
 		{"denied", report{Reached: held, Probes: []probeAnswer{denied}}, true, "", MediatedWrite, false},
 		{"not there", report{Reached: held, Probes: []probeAnswer{{Path: live, Missing: true, Errno: 2}}}, true, "", MediatedWrite, false},
 		{"not asked", report{}, true, "", Gated, false},
+		{"nothing was let loose", report{Probes: []probeAnswer{denied}}, true, "", Gated, false},
+		{"somebody answered", report{Reached: []Attempt{held[0], {"connect", false, "done"}}, Probes: []probeAnswer{denied}}, true, "", Gated, false},
+		{"shown without a shield", report{Reached: held, Probes: []probeAnswer{denied}, Shared: []string{"/run"}}, true, "", Gated, false},
 		{"other error", report{Reached: held, Probes: []probeAnswer{{Path: live, Errno: 5}}}, true, "", Gated, false},
 		{"created on the host", report{Reached: held, Probes: []probeAnswer{{Path: live, Created: true, Mount: "host"}}}, true, "", Gated, false},
 		{"writable mount elsewhere", report{Reached: held, Probes: []probeAnswer{denied}, Writable: []string{"/mnt"}}, true, "", Gated, false},
@@ -86,6 +89,9 @@ func TestVerdict(t *testing.T) {
 	s.Protect[0].Lands = ""
 	if b := verdict(s, report{Reached: held}, "m", true, nil); b.Level != Gated || b.Attempts[0] != (Attempt{"write at " + live, false, "not tried"}) || !strings.Contains(b.Evidence, "was not tried") {
 		t.Errorf("not asked: %+v", b)
+	}
+	if b := verdict(s, report{Reached: held, Probes: []probeAnswer{denied}}, "m", true, []string{"no lure"}); b.Level != Gated || !strings.Contains(b.Evidence, "no lure") {
+		t.Errorf("a lure that could not be laid: %+v", b)
 	}
 	if b := verdict(&Spec{}, report{}, "m", true, nil); b.Level != Gated || !strings.Contains(b.Evidence, "nothing was named") {
 		t.Errorf("nothing to protect: %+v", b)

@@ -381,15 +381,18 @@ func (c *StatCache) storeAs(dir vfs.Dir, name string) error {
 	// Who is taken for dead before this lock leaves a cache with a wrong checksum
 	// at worst, which counts as none.
 	_, _ = vfs.Claim(f)
-	_, err = f.Write(c.raw)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
+	if _, err = f.Write(c.raw); err == nil {
+		// Not closed before, which would give the lock up.
 		err = dir.Rename(tmp, dir, name, vfs.Replace)
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // taken for dead: another's stands
+	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("write stat cache: %w", err), dir.Unlink(tmp))
+		err = errors.Join(err, dir.Unlink(tmp))
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write stat cache: %w", err)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ import (
 // row is one mutant.
 type row struct {
 	id   string
-	kind string // what is taken out: sync, lock, look, precondition, no-follow, no-replace, probe, claim, re-stamp
+	kind string // what is taken out: sync, lock, look, precondition, no-follow, no-replace, probe, claim, re-stamp, box
 	file string
 	// The text in place of which mutant stands; it occurs once in the file.
 	text, mutant string

@@ -18,6 +18,16 @@ func locks() []row {
 			text: "unlock, err := lock.Short(ctx, s.receipts)", mutant: "unlock, err := lock.Short(ctx, s.receipts)\n	if err == nil {\n		err = unlock()\n		unlock = func() error { return nil }\n	}"},
 		{id: "lock-of-the-new-tree", kind: "lock", file: "apply/exchange.go", pkg: "apply", run: "TestExchangeLocksTheNewTree",
 			text: "return t.lock.Also(filepath.Join(newTree, rel))", mutant: "return nil"},
+		{id: "lock-of-a-temporary-file", kind: "lock", file: "internal/home/file.go", pkg: "internal/home", run: "TestCleanTempSparesTheLiving",
+			text: "if mine, err := vfs.Claim(f); err == nil && !mine {", mutant: "if mine, err := true, error(nil); err == nil && !mine {"},
+		{id: "lock-asked-before-a-clean-up", kind: "lock", file: "internal/home/file.go", pkg: "internal/home", run: "TestCleanTempSparesTheLiving",
+			text: "if dead, err := vfs.Claim(f); err != nil || !dead {", mutant: "if dead, err := true, error(nil); err != nil || !dead {"},
+		{id: "lock-claim-is-shared", kind: "lock", file: "internal/vfs/claim_linux.go", pkg: "internal/home", run: "TestCleanTempSparesTheLiving",
+			text: "unix.LOCK_EX|unix.LOCK_NB", mutant: "unix.LOCK_SH|unix.LOCK_NB"},
+		{id: "lock-of-a-stat-cache", kind: "lock", file: "snapshot/statcache.go", pkg: "snapshot", run: "TestHalfWrittenCache",
+			text: "	_, _ = vfs.Claim(f)\n", mutant: ""},
+		{id: "lock-of-a-stat-cache-is-asked", kind: "lock", file: "snapshot/statcache.go", pkg: "snapshot", run: "TestHalfWrittenCache",
+			text: "	dead, err := vfs.Claim(f)\n", mutant: "	dead, err := true, error(nil)\n"},
 	}
 }
 
@@ -26,6 +36,7 @@ func looks() []row {
 	const (
 		commit    = "apply/commit"
 		exchange  = "apply/exchange"
+		heads     = "TestEntriesWithoutABarrier|TestBarrierCoversThoseBefore|TestPowerCutKeepsTheChain|TestVerify|TestTornFirstHead|TestAnUnsyncedNewest"
 		strangers = "TestEditInPlace|TestStrayInDisplaced|TestEditDuringUndo|TestWrongContent|TestForeign|TestStale|TestLateWrite|TestComparing|TestAttention|TestScenarios|TestGuaranteeIsEarned"
 	)
 	return []row{
@@ -91,6 +102,34 @@ func looks() []row {
 			text: "	if l.hash.digest() != e.Digest {\n", mutant: "	if false {\n"},
 		{id: "look-receipt-digest", kind: "look", file: "receipt/head.go", pkg: "receipt", run: "TestVerifyFindsTampering|TestGlance",
 			text: "if e.Digest != text(v, \"digest\") || !isID", mutant: "if !isID"},
+		{id: "look-receipt-head-overwritten", kind: "look", file: "receipt/store.go", pkg: "receipt", run: heads,
+			text: "	next.into = next.slot // until a barrier\n", mutant: "	next.into = 1 - next.slot\n"},
+		{id: "look-receipt-head-in-repair", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
+			text: "		h.into = h.slot // it may not be durable\n", mutant: "		h.into = 1 - h.slot\n"},
+		{id: "look-receipt-gap-after-a-cut", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
+			text: "		if !whole {\n", mutant: "		if !whole && false {\n"},
+		{id: "look-receipt-head-missing", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
+			text: "	if bad == missing && (", mutant: "	if bad == missing && false && ("},
+		{id: "look-receipt-head-strange", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
+			text: "	if bad == strange {\n", mutant: "	if bad == strange && false {\n"},
+		{id: "look-receipt-head-partner", kind: "look", file: "receipt/head.go", pkg: "receipt", run: heads,
+			text: "case h.format > 1 && (o.self() == h.partner ||", mutant: "case h.format > 1 && (true || o.self() == h.partner ||"},
+		{id: "look-receipt-torn-first-head", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
+			text: "return nil, s.dropTornHeads()", mutant: "return nil, nil"},
+		{id: "look-merge-is-ambiguous", kind: "look", file: "editplan/merge/edits.go", pkg: "editplan/merge", run: "TestEditsAmbiguous",
+			text: "if e.Clean() && !bytes.Equal(e.Bytes, m.Bytes) {", mutant: "if false {"},
+		{id: "look-merge-by-text-alone", kind: "look", file: "editplan/merge/edits.go", pkg: "editplan/merge", run: "TestEdits",
+			text: "	if !m.Clean() || bytes.Equal(base, mine) ||", mutant: "	if true || bytes.Equal(base, mine) ||"},
+		{id: "look-unplaced-directory", kind: "look", file: "apply/commit/dirs.go", pkg: commit, run: "TestUnplacedIsKnownByItsInode",
+			text: "	if err == nil && st.Ino != u.ino {\n", mutant: "	if err == nil && false {\n"},
+		{id: "look-reopened-directory", kind: "look", file: "preconditions/live.go", pkg: "preconditions", run: "TestReopenedDirectoryIsTheSame",
+			text: "if err != nil || !st.SameFile(d.stat) {", mutant: "if err != nil {"},
+		{id: "look-exchanged-links", kind: "look", file: "apply/exchange/compare.go", pkg: "apply", run: "TestFM02LinkedBeforeTheSwap",
+			text: "c.After != nil && st.Nlink > b.Stat.Nlink {", mutant: "c.After != nil && false {"},
+		{id: "re-stamp-recheck-links", kind: "re-stamp", file: "preconditions/preconditions.go", pkg: "apply", run: "TestFM02LinkedBeforeTheSwap",
+			text: "		case now.Stat.Kind == vfs.KindFile && now.Stat.Nlink > 1 &&", mutant: "		case false && now.Stat.Nlink > 1 &&"},
+		{id: "re-stamp-same-links", kind: "re-stamp", file: "preconditions/preconditions.go", pkg: "apply", run: "TestFM02LinkedBeforeTheSwap",
+			text: " && a.Perm == b.Perm && a.Nlink == b.Nlink\n", mutant: " && a.Perm == b.Perm\n"},
 		{id: "re-stamp-after-a-check", kind: "re-stamp", file: "checks/run.go", pkg: "checks", run: "TestRun|TestRemote",
 			text: "changed, err := drift(ctx)", mutant: "changed, err := []string(nil), ctx.Err()"},
 		{id: "re-stamp-stale-verdict", kind: "re-stamp", file: "checks/run.go", pkg: "checks", run: "TestRun|TestRemote",

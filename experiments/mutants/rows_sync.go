@@ -3,7 +3,7 @@ package main
 // rows is the table.
 func rows() []row {
 	var all []row
-	for _, some := range [][]row{syncs(), locks(), looks(), preconditions(), names(), claims()} {
+	for _, some := range [][]row{syncs(), locks(), looks(), preconditions(), names(), claims(), boxes()} {
 		all = append(all, some...)
 	}
 	return all
