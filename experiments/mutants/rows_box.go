@@ -21,8 +21,6 @@ func boxes() []row {
 			text: "	for i := range limits {\n		_, _, e :=", mutant: "	for i := range limits[:0] {\n		_, _, e :="},
 		{id: "box-starter-was-not-ready", kind: "claim", file: starter, pkg: here, run: "TestStarterHeard",
 			text: "	case !isReady:\n", mutant: "	case false && !isReady:\n"},
-		{id: "box-starter-says-ready", kind: "claim", file: starter, pkg: here, run: "TestLimitsAreOnTheCommand",
-			text: "unix.Write(reportFD, []byte(ready))", mutant: "unix.Write(reportFD, nil)"},
 		{id: "box-limits-of-a-provider", kind: "box", file: "seam/provider/launch.go", pkg: "seam/provider", run: "TestLaunchIsLimited",
 			text: "FileSize: mebibytes(limits.FileMb), Processes: uint64(max(limits.Processes, 0)), ", mutant: ""},
 		{id: "claim-sandbox-unreached", kind: "probe", file: probe, pkg: here, run: "TestVerdict",

@@ -46,7 +46,7 @@ func preconditions() []row {
 		{id: "refuse-beside-a-damaged-journal", kind: "precondition", file: "apply/transaction.go", pkg: "casetest", run: "TestGateBesideADamagedJournal",
 			text: "if err := half(t.answer.Attention); err != nil {", mutant: "if err := half(nil); err != nil {"},
 		{id: "refuse-to-judge-a-damaged-journal", kind: "precondition", file: "apply/recover.go", pkg: "casetest", run: "TestGateBesideADamagedJournal",
-			text: "			err = half(open)\n", mutant: "			err = half(nil)\n"},
+			text: "			err = half(open)\n", mutant: "			err = half(open[:0])\n"},
 		{id: "refuse-by-decision", kind: "precondition", file: "apply/transaction.go", pkg: "apply", run: "TestGateWithoutPolicy|TestModeComesFromChecks",
 			text: "if d := t.decision; d != nil && d.Decision != wire.Allow {", mutant: "if d := t.decision; d != nil && false {"},
 		{id: "refuse-weak-assurance", kind: "precondition", file: "apply/transaction.go", pkg: "apply", run: "TestModeComesFromChecks|TestWeakAssurance|TestSB01",
