@@ -37,6 +37,10 @@ type Options struct {
 	Now     func() time.Time // nil: the system's clock
 	// Step is told what the engine is doing, for progress.
 	Step func(what string)
+	// Recovered is told of the transactions of an earlier crash that were ended before a
+	// plan was made or a change judged, by the request that does that. An apply and
+	// Recover answer with theirs instead.
+	Recovered func([]commit.Recovered)
 	// Lenient opens with a configuration that cannot be read as if there were none,
 	// for commands that repair and look; ConfigProblem says what is wrong.
 	Lenient bool
@@ -96,6 +100,9 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 	}
 	if e.o.Step == nil {
 		e.o.Step = func(string) {}
+	}
+	if e.o.Recovered == nil {
+		e.o.Recovered = func([]commit.Recovered) {}
 	}
 	if e.o.Before == nil {
 		e.o.Before = func(string) {}

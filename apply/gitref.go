@@ -64,7 +64,7 @@ func (t *tx) planRef(ctx context.Context) (items refusal.List, err error) {
 		return nil, err
 	}
 	if signs {
-		t.answer.Notes = append(t.answer.Notes, "commit.gpgSign is set, and the commit is made without a signature")
+		t.answer.Notes = append(t.answer.Notes, "commit.gpgSign is set; asp makes commits without a signature")
 	}
 	w.message = t.commitMessage()
 	return items, nil

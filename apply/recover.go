@@ -221,7 +221,9 @@ func (e *Engine) settle(ctx context.Context) error {
 		return err
 	}
 	return e.locked(ctx, func() error {
-		if _, err := e.recoverLocked(ctx); err != nil {
+		rec, err := e.recoverLocked(ctx)
+		e.o.Recovered(rec)
+		if err != nil {
 			return fmt.Errorf("recover an earlier transaction: %w", err)
 		}
 		open, err := commit.Attention(ctx, e.env(e.extraDirs()))

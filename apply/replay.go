@@ -307,7 +307,7 @@ func (e *Engine) replayDecision(r *Replay, st *receipt.Stored, rec *JudgedRecord
 	}
 	r.same(true, "policy digest %s", st.Receipt.PolicyDigest)
 	if rec == nil {
-		r.gone("no decision: none was made, or its record is not kept")
+		r.gone("decision: there is none to make again: nothing was asked to decide, or its record is not kept")
 		return nil
 	}
 	d, digest, err := policy.Replay(value, rec.Question)

@@ -318,7 +318,7 @@ func (t *tx) check(ctx context.Context) (bool, error) {
 		return t.refuse(ctx, refusal.List{refusal.New(blocked(d), "", -1, "%s", summary(d))})
 	}
 	if mode := t.mode(); mode < t.r.RequireAssurance {
-		return t.refuse(ctx, refusal.List{refusal.New(refusal.WeakAssurance, "", -1, "%s was asked for and %s is what this run established; `asp doctor` says what this machine can prove", t.r.RequireAssurance, mode)})
+		return t.refuse(ctx, refusal.List{refusal.New(refusal.WeakAssurance, "", -1, "%s was asked for and %s is what this run established; %s", t.r.RequireAssurance, mode, t.stronger())})
 	}
 	return false, nil
 }
@@ -489,7 +489,9 @@ func (e *Engine) Plan(ctx context.Context, load Loader) (editplan.File, refusal.
 	err := e.locked(ctx, func() error {
 		// A plan made against a half-swapped tree would be stale as soon as that
 		// tree is put in order, so that comes first.
-		if _, err := e.recoverLocked(ctx); err != nil {
+		rec, err := e.recoverLocked(ctx)
+		e.o.Recovered(rec)
+		if err != nil {
 			return fmt.Errorf("recover an earlier transaction: %w", err)
 		}
 		s, err := e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true})
@@ -509,4 +511,12 @@ func (e *Engine) Plan(ctx context.Context, load Loader) (editplan.File, refusal.
 		return err
 	})
 	return f, items, err
+}
+
+// stronger says what would establish more than this run did.
+func (t *tx) stronger() string {
+	if len(t.report.Results) == 0 {
+		return "nothing ran in a sandbox: name a check (--check), or have the policy require one or a provider"
+	}
+	return "`asp doctor` says what this machine can prove"
 }

@@ -15,12 +15,15 @@ func TestGateBesideAnInterruptedApply(t *testing.T) {
 	file := w.plan().modify("a", "a\n", "A\n").modify("b", "b\n", "B\n").modify("c", "c\n", "C\n").file()
 	args := []string{"apply", "--plan", file, "--json"}
 	keep := w.keep()
-	for _, look := range [][]string{{"check", "--changed", "--call-site", "gate", "--json"}, {"ci", "verify", "--changed-from", "HEAD", "--json"}} {
+	for _, look := range [][]string{{"check", "--changed", "--call-site", "gate", "--json"}, {"ci", "verify", "--changed-from", "HEAD", "--json"}, {"plan", "--patch", "-", "--json"}} {
 		w.mixed(keep, args...)
 		r := w.run(look...)
+		if !strings.Contains(r.errs, "recovered: an interrupted transaction was rolled back: ") {
+			t.Errorf("ended a transaction in silence: %s", r)
+		}
 		w.is("a", "a\n")
 		w.is("b", "b\n")
-		if changes, _ := r.at("changeset").(obj)["changes"].([]any); len(changes) != 0 {
+		if changes, _ := r.at("changeset", "changes").([]any); len(changes) != 0 {
 			t.Errorf("%v: %s", look, r)
 		}
 	}

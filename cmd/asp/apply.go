@@ -38,6 +38,10 @@ default ~/.local/state/asp):
 A check runs by itself at the call-sites it lists (all, if it lists none), and where
 --check names it. One that is neither "required" nor named informs and blocks nothing.
 
+A plan is applied once: its id asked again gets the first outcome, with exit status 0,
+and nothing is written. Where that outcome no longer stands on disk, the answer says
+"overtaken" and names what came after; with --json it says so on stderr.
+
 examples:
   asp apply --patch fix.diff --dry-run
   git diff main..topic | asp apply --patch - --check vet
@@ -214,16 +218,21 @@ func (s *steps) end() {
 	}
 }
 
+// tellRecovered says what an earlier crash had left and how it was ended.
+func (e *env) tellRecovered(rec []commit.Recovered) {
+	for _, r := range rec {
+		what := map[commit.Outcome]string{commit.Committed: "completed", commit.NeedsAttention: "found, and needs attention (asp recover)"}[r.Outcome]
+		if what == "" {
+			what = "rolled back"
+		}
+		e.ui.notef("recovered: an interrupted transaction was %s: %s", what, strings.Join(firstN(r.Paths, 5), ", "))
+	}
+}
+
 // answer prints what came of a transaction and picks the exit status.
 func (e *env) answer(ctx context.Context, eng *apply.Engine, a *apply.Answer, err error, asJSON bool) error {
 	if a != nil {
-		for _, r := range a.Recovered {
-			what := map[commit.Outcome]string{commit.Committed: "completed", commit.NeedsAttention: "found, and needs attention (asp recover)"}[r.Outcome]
-			if what == "" {
-				what = "rolled back"
-			}
-			e.ui.notef("recovered: an interrupted transaction was %s: %s", what, strings.Join(firstN(r.Paths, 5), ", "))
-		}
+		e.tellRecovered(a.Recovered)
 	}
 	if err != nil {
 		if errors.Is(err, apply.ErrAttention) {
@@ -260,6 +269,9 @@ func (e *env) answer(ctx context.Context, eng *apply.Engine, a *apply.Answer, er
 	}
 	return e.resultText(a, late)
 }
+
+// overtakenNext is what to do about it.
+const overtakenNext = "to have the change again, make the plan again from the present files, under a new id"
 
 // overtaken says by which receipts, and which of them to take back.
 func overtaken(paths []apply.Overtaken) []string {
@@ -376,6 +388,7 @@ func (e *env) resultText(a *apply.Answer, late []string) error {
 		for _, l := range late {
 			fmt.Fprintf(e.stdout, "           %s\n", wrap(clean(l), "           ", e.ui.width))
 		}
+		fmt.Fprintf(e.stdout, "           %s\n", wrap(overtakenNext, "           ", e.ui.width))
 	case a.Repeated:
 		fmt.Fprintf(e.stdout, "%-10s %s was %s before; nothing was written now\n", "unchanged", clean(r.ProposalID), word)
 	default:

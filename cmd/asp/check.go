@@ -18,7 +18,8 @@ func checkCommand() *command {
 		args: "[--repo D] (--changed | --staged) [--call-site C] [--check NAME]… [--json]",
 		long: `
 Runs what the policy and config.json require at the call-site over a change that is
-there already, and decides. Nothing is written but the receipt. --changed is
+there already, and decides. Nothing is written but the receipt; an interrupted
+transaction is ended first, all old or all new, and told of. --changed is
 everything that differs from HEAD on disk, untracked files too; --staged is what git
 would commit, and the checks see nothing else. Exit status 0 only on allow.
 
@@ -75,7 +76,8 @@ differs from the commit that REF and HEAD have in common, as git diff REF... has
 and what is not committed. What was done on REF since then is not part of it. The
 policy is the one that is committed at REF itself: a branch cannot weaken what it is
 judged by. Then the receipts of this workspace are verified. Exit status 1 unless the
-gate allows and every receipt is sound. A clone has to hold the common commit.
+gate allows and every receipt is sound. An interrupted transaction is ended first and
+told of. A clone has to hold the common commit.
 
 example:
   asp ci verify --changed-from origin/main --json`,
@@ -206,7 +208,7 @@ func allowed(yes bool) error {
 // verdictText shows a decision to people.
 func (e *env) verdictText(j *judged) {
 	v := j.Verdict
-	fmt.Fprintf(e.stdout, "change     %d paths against %s\n", len(j.changeset.Changes), clean(j.changeset.Baseline.Rev))
+	fmt.Fprintf(e.stdout, "change     %s against %s\n", counted(len(j.changeset.Changes), "path"), clean(j.changeset.Baseline.Rev))
 	e.checksText(j.Checks, &v)
 	color := map[wire.Decision]string{wire.Allow: "32;1", wire.Deny: "31;1", wire.Indeterminate: "33;1"}[v.Decision]
 	fmt.Fprintf(e.stdout, "decision   %s at %s\n", e.ui.paint(e.ui.outColor, color, string(v.Decision)), v.CallSite)
@@ -238,6 +240,14 @@ func (e *env) findingText(f wire.Finding) {
 	if g.Fix != nil {
 		fmt.Fprintf(e.stdout, "    fix      asp fix %s\n", short(g.Fingerprint))
 	}
+}
+
+// counted is a number with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // short is enough of a fingerprint to be typed.

@@ -47,7 +47,7 @@ func (e *env) open(ctx context.Context, fs *pflag.FlagSet, step func(string)) (*
 }
 
 func (e *env) engineOptions(dir string, h *home.Home, step func(string), lenient bool) apply.Options {
-	return apply.Options{Dir: dir, Home: h, Version: Version, Now: e.now, Step: step, UserHome: e.getenv("HOME"), Lenient: lenient}
+	return apply.Options{Dir: dir, Home: h, Version: Version, Now: e.now, Step: step, UserHome: e.getenv("HOME"), Lenient: lenient, Recovered: e.tellRecovered}
 }
 
 // places finds the directory that --repo names and opens the state directory,

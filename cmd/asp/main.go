@@ -221,7 +221,8 @@ examples:
   asp apply --patch fix.diff --check vet   apply it if the command check "vet" passes over the after-state
   asp undo rcpt-…                          take an applied change back
 
-asp COMMAND --help tells more. Exit status: 0 done, 1 refused, 2 usage, 3 could not tell or do, 4 needs attention.
+asp COMMAND --help tells more. Exit status: 0 done or allowed, 1 refused or not allowed,
+2 usage, 3 could not tell or do, 4 needs attention.
 `)
 	return b.String()
 }

@@ -20,6 +20,7 @@ func planCommand() *command {
 Turns a diff or an LSP WorkspaceEdit into an EditPlan bound to the workspace as it
 is now: every touched file is named with the digest of its present bytes. The plan
 is printed or written to a file, and kept so that ` + "`asp apply PROPOSAL-ID`" + ` finds it.
+An interrupted transaction is ended first, all old or all new, and told of.
 
 examples:
   asp plan --patch fix.diff -o plan.json && asp apply --plan plan.json

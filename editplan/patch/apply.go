@@ -293,7 +293,7 @@ func (im *image) explain(h *Hunk, c content, shift int) HunkFailure {
 	}
 	f := HunkFailure{Line: h.Line, At: at + 1, Reason: "the lines of the hunk are not in the file"}
 	if c.post.n > 0 && im.holds(at, c.post.b) {
-		f.Reason = "it seems to be applied already"
+		f.Reason = reasonApplied
 		return f
 	}
 	if im.budget <= 0 {
@@ -348,13 +348,19 @@ func BlobID(content []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// reasonApplied is a hunk whose lines are there as it would leave them.
+const reasonApplied = "it seems to be applied already"
+
 // applyBinary takes a change only with full object ids, and checks both.
 func applyBinary(fp *FilePatch, old []byte, limit int64) Outcome {
 	fail := func(format string, a ...any) Outcome {
 		return Outcome{Failures: []HunkFailure{{Line: fp.Line, Reason: fmt.Sprintf(format, a...)}}}
 	}
+	if fp.Binary.Method == NoData && fp.NewID != nullID {
+		return fail("the patch does not hold the data of this binary change; `git diff --binary` writes it")
+	}
 	if !isFullID(fp.OldID) || !isFullID(fp.NewID) {
-		return fail("a binary change needs an index line with full object ids")
+		return fail("a binary change needs an index line with full object ids, as `git diff --binary` writes it")
 	}
 	if fp.Old != "" {
 		if id := BlobID(old); id != fp.OldID {
@@ -365,9 +371,6 @@ func applyBinary(fp *FilePatch, old []byte, limit int64) Outcome {
 	}
 	if fp.NewID == nullID {
 		return Outcome{New: []byte{}}
-	}
-	if fp.Binary.Method == NoData {
-		return fail("the patch does not hold the data of this binary change")
 	}
 	out, err := fp.Binary.apply(old, limit)
 	if err != nil {

@@ -331,6 +331,9 @@ func (f HunkFailure) sentence() string {
 	if f.Hunk == 0 {
 		return fmt.Sprintf("patch line %d: %s; make the patch anew from the present file", f.Line, f.Reason)
 	}
+	if f.Reason == reasonApplied {
+		return fmt.Sprintf("hunk %d (patch line %d): %s at line %d; then nothing needs to be done for it", f.Hunk, f.Line, f.Reason, f.At)
+	}
 	s := fmt.Sprintf("hunk %d (patch line %d) does not match: line %d", f.Hunk, f.Line, f.At)
 	switch {
 	case f.Want != "" || f.Got != "":

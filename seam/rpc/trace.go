@@ -81,6 +81,7 @@ var plain = map[string]bool{
 	"mode": true, "transactionGuarantee": true, "encoding": true, "provider": true, "providerIds": true, "source": true,
 	"protocolVersion": true, "protocolVersions": true, "capabilityFamily": true, "capabilityFamilies": true, "capabilityVersion": true,
 	"required": true, "enrolled": true, "ran": true, "diagnosticSources": true, "rules": true, "checks": true, "uri": true,
+	"assuranceCapabilities": true, "capability": true, "role": true, "providerState": true, "legacyAliases": true,
 }
 
 // foreign are the members whose value has a shape of its own.
