@@ -96,7 +96,7 @@ const longLine = 2000
 //
 // go-diff was tried for this and rejected: it compares characters, so that words
 // which share letters are cut (read-er to writ-er, old-Name to new-Name), costs
-// five times as much or more, and has no byte offsets where
+// several times as much, and has no byte offsets where
 // a line is not UTF-8.
 func emphasis(a, b []byte) (inA, inB []span) {
 	a, b = bytes.TrimSuffix(a, []byte{'\n'}), bytes.TrimSuffix(b, []byte{'\n'})
