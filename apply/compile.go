@@ -121,9 +121,14 @@ func (t *tx) change(n editplan.Net) (commit.Change, error) {
 	if !n.From.IsZero() {
 		origin = t.adm.Fact(n.From)
 	}
-	if n.Before.Kind == editplan.IsFile || n.Before.Kind == editplan.IsSymlink || !n.From.IsZero() {
+	switch {
+	case n.Made && n.Before.Kind == editplan.IsFile:
+		// A created file in the place of another has the permissions that were given
+		// to the name, never wider ones, but is executable only if the plan says so.
+		after.Perm = withMode(origin.Stat.Perm&0o666, n.Mode)
+	case !n.Made:
 		after.Perm = withMode(origin.Stat.Perm, n.Mode)
-	} else {
+	default:
 		after.Perm, after.UmaskApplies = 0o666, true
 		if n.Mode == editplan.ModeExec {
 			after.Perm = 0o777

@@ -133,3 +133,30 @@ func TestUndoFollowsFiles(t *testing.T) {
 		m.unchanged()
 	})
 }
+
+// TestCreatedOverOldMode: a created file at a name where another was is not executable
+// unless the plan says so, and never wider than that one; an undo gives the old bits.
+func TestCreatedOverOldMode(t *testing.T) {
+	for _, mode := range []string{"journal", "exchange"} {
+		t.Run(mode, func(t *testing.T) {
+			w := newWorld(t, nil, noGit)
+			for n, m := range map[string]os.FileMode{"run": 0o755, "key": 0o600, "mv": 0o750, "x": 0o711} {
+				w.write(n, "old\n", m)
+			}
+			w.link("key", "l")
+			p := w.plan().remove("run", "old\n").create("run", "new\n").remove("key", "old\n").create("key", "new\n")
+			p.rename("mv", "mv2", "old\n").create("mv", "new\n").remove("x", "old\n").create("x", "new\n").executable()
+			id := p.apply("--publish", mode).applied().str("receipt", "receiptId")
+			for n, m := range map[string]uint32{"run": 0o644, "key": 0o600, "mv": 0o640, "mv2": 0o750, "x": 0o700} {
+				w.perm(n, m)
+			}
+			w.run("undo", id, "--json").applied()
+			for n, m := range map[string]uint32{"run": 0o755, "key": 0o600, "mv": 0o750, "x": 0o711} {
+				w.perm(n, m)
+				w.is(n, "old\n")
+			}
+			w.plan().remove("l", "key").create("l", "new\n").apply("--publish", mode).applied()
+			w.perm("l", 0o644)
+		})
+	}
+}

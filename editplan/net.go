@@ -94,6 +94,9 @@ type Net struct {
 	// of the file From or, without one, of the file at Path; a file that is
 	// neither gets the mode of a new one.
 	Mode ModeChange
+	// Made marks a file that the plan created, whatever was at Path before. It is
+	// executable only if the plan asks for it.
+	Made bool
 	// Ops are the operations that shaped this path, ascending.
 	Ops []int
 }

@@ -512,14 +512,8 @@ func (w *walk) net(p snapshot.Path, s *slot) (Net, error) {
 		return n, nil
 	}
 	n.Content, n.Bytes = s.content, s.bytes
-	if s.origin.IsZero() || s.origin == p {
-		// A file that was deleted and made again is one that changed: its path
-		// never ceases to exist, and its mode stays unless the plan asks for
-		// another.
-		if before.Kind == IsFile && s.mode == ModeKeep {
-			n.After.Exec = before.Exec
-		}
-	} else {
+	n.Made = s.origin.IsZero()
+	if !n.Made && s.origin != p {
 		n.From = s.origin
 	}
 	if before.Kind == IsFile && before.Digest == n.After.Digest {

@@ -194,7 +194,7 @@ func TestResolve(t *testing.T) {
 			[]string{"a: gone [1]", "b: live from a [0 1]"}},
 		{"delete and create", drafts{remove("a", "A"), create("a", "new")}, []string{`a: blob "new" [0 1]`}},
 		{"delete and create the same", drafts{remove("a", "A"), create("a", "A")}, nil},
-		{"delete and create keeps the mode", drafts{remove("run.sh", "#!\n"), create("run.sh", "new")}, []string{`run.sh: blob "new" [0 1]`}},
+		{"delete and create is not executable", drafts{remove("run.sh", "#!\n"), create("run.sh", "new")}, []string{`run.sh: blob "new" exec=false [0 1]`}},
 		{"create and delete", drafts{create("n/m", "new"), remove("n/m", "new")}, nil},
 		{"create, delete, create a file where a directory was meant", drafts{create("n/m", "1"), remove("n/m", "1"), create("n", "2")},
 			[]string{`n: blob "2" new [2]`}},

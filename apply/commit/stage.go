@@ -328,9 +328,10 @@ func (t *tx) stageLink(a vfs.Dir, s *journal.Step, j *job, src *source) error {
 // flags are those of the source, if there is one, and it is readable by nobody
 // else until they are.
 func (t *tx) stageFile(a vfs.Dir, s *journal.Step, j *job, src *source, path string, keep bool) (refusal.Item, error) {
-	exact := !j.after.UmaskApplies || src != nil
+	file := src != nil && src.st.Kind == vfs.KindFile // a link's bits are all set and say nothing
+	exact := !j.after.UmaskApplies || file
 	perm := j.after.Perm & 0o7777
-	if src != nil && (j.after.UmaskApplies || perm == 0 && j.metaFrom != "") {
+	if file && (j.after.UmaskApplies || perm == 0 && j.metaFrom != "") {
 		perm = src.st.Perm
 	}
 	// The area is closed to others, and the name never has more permissions than
