@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/apply/exchange"
 	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
@@ -108,6 +109,7 @@ func (e *Engine) account(ctx context.Context, rec []commit.Recovered) error {
 type Recovery struct {
 	Recovered []commit.Recovered
 	Attention []commit.AttentionPath
+	Left      []string // see Status
 }
 
 // Recover ends what a crash left and lists what it must not decide. Running it
@@ -119,6 +121,9 @@ func (e *Engine) Recover(ctx context.Context) (Recovery, error) {
 			return err
 		}
 		e.tidy()
+		if r.Left, err = exchange.Left(e.exchangeEnv()); err != nil {
+			return err
+		}
 		r.Attention, err = commit.Attention(ctx, e.env(e.extraDirs()))
 		return err
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/apply/exchange"
 	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
@@ -30,6 +31,7 @@ type Status struct {
 	Result    wire.StatusResult
 	Stamp     *snapshot.Stamp
 	Attention []commit.AttentionPath
+	Left      []string // directories of an exchange beside the workspace that hold what only a person can judge
 	Open      []string // transactions that run now, or that were interrupted
 	// Running tells that those of Open are being carried out at this moment. Otherwise a
 	// crash left them, and whoever writes next ends them first. Meaningless without Open.
@@ -69,6 +71,9 @@ func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 		return s, err
 	}
 	if s.Attention, err = commit.Attention(ctx, e.env(e.extraDirs())); err != nil {
+		return s, err
+	}
+	if s.Left, err = exchange.Left(e.exchangeEnv()); err != nil {
 		return s, err
 	}
 	r := &s.Result

@@ -64,6 +64,41 @@ func TestCC01Exchange(t *testing.T) {
 	}
 }
 
+// TestExchangeLeftIsTold: an editor saves by rename while the old tree is cleaned up, and
+// its last bytes there stay. They are named for as long as they are there.
+func TestExchangeLeftIsTold(t *testing.T) {
+	w := newWorld(t, map[string]string{"n.md": "alpha\n", "d/u.md": "u\n"})
+	p := w.plan().edits("n.md", "alpha\n", edit(0, 0, 0, 5, "ALPHA"))
+	run := w.heldAt("/out", func() {
+		w.write("d/u.md.new", "mine\n", 0o644)
+		must(t, os.Rename(w.path("d/u.md.new"), w.path("d/u.md")))
+	}, "apply", "--plan", p.file(), "--json", "--publish", "exchange")
+	run.applied()
+	w.is("d/u.md", "mine\n")
+	areas, err := filepath.Glob(filepath.Join(w.ws, ".asp-exchange-*"))
+	must(t, err)
+	if len(areas) != 1 || !strings.Contains(run.errs, filepath.Base(areas[0])) || !strings.Contains(run.errs, "gave their names") {
+		t.Fatalf("%q is left and told of by %q", areas, run.errs)
+	}
+	told := func(want bool) {
+		t.Helper()
+		for _, args := range [][]string{{"status"}, {"status", "--json"}, {"recover"}, {"recover", "--json"}} {
+			if r := w.run(args...); r.code != 0 || strings.Contains(r.errs, areas[0]) != want {
+				t.Errorf("told is not %v: %s", want, r)
+			}
+		}
+	}
+	told(true)
+	w.is(filepath.Join(areas[0], "tree", "d", "u.md"), "u\n")
+	must(t, os.Chmod(areas[0], 0o750)) // as one of somebody else
+	told(false)
+	must(t, os.Chmod(areas[0], 0o700))
+	must(t, os.RemoveAll(filepath.Join(areas[0], "tree", "d")))
+	w.run("recover")
+	told(false)
+	w.clean()
+}
+
 // cleanBeside is clean, but for a file that somebody took out of the workspace
 // while the new tree held its last other name: the bytes are kept beside the
 // workspace and a note says where, because nobody can tell whose they are.

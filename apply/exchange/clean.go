@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -314,5 +315,49 @@ func (c *cleaner) keep(area vfs.Dir, areaName string) ([]string, error) {
 		}
 		fmt.Fprintf(&b, "%.200q", p)
 	}
-	return []string{fmt.Sprintf("a program that had the displaced directories open wrote there; %s in %s/%s beside the workspace have no other name and stay", b.String(), areaName, treeName)}, nil
+	return []string{fmt.Sprintf("%s in %s/%s beside the workspace have no other name and stay: a program that had the displaced directories open wrote there, or one gave their names in the workspace to other files meanwhile", b.String(), areaName, treeName)}, nil
+}
+
+// Left names, by their paths, the areas of the workspace that Recover leaves to a
+// person, for as long as they are there. Those of other users, which openArea does not
+// take for ours, are none. It changes nothing and needs no lock.
+func Left(env Env) ([]string, error) {
+	dir, root := filepath.Split(env.RootPath)
+	if root == "" {
+		return nil, nil
+	}
+	parent, err := env.FS.OpenRoot(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil // what cannot be opened was never written by us
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open parent of the workspace: %w", err)
+	}
+	defer parent.Close()
+	es, err := parent.List()
+	if err != nil {
+		return nil, fmt.Errorf("list parent of the workspace: %w", err)
+	}
+	var out []string
+	for _, e := range es {
+		if !strings.HasPrefix(e.Name, areaPrefix(root)) {
+			continue
+		}
+		area, err := openArea(parent, e.Name)
+		if err != nil {
+			return nil, fmt.Errorf("look at %.200q: %w", e.Name, err)
+		}
+		if area == nil {
+			continue
+		}
+		_, err = area.Lstat(keptName)
+		area.Close()
+		if err == nil {
+			out = append(out, filepath.Join(dir, e.Name))
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("look at %.200q: %w", e.Name, err)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
 }

@@ -111,6 +111,7 @@ func runRecover(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 
 // printRecovery says what was recovered, what was decided now, and what is left.
 func (e *env) printRecovery(r apply.Recovery, decided []string, k commit.Keep, asJSON bool) error {
+	e.noteLeft(r.Left)
 	out := []recoveredJSON{}
 	for _, x := range r.Recovered {
 		if x.Outcome == commit.NeedsAttention {
@@ -175,4 +176,11 @@ func (e *env) printRecovery(r apply.Recovery, decided []string, k commit.Keep, a
 		e.ui.notef("see what was there with `asp recover --show PATH`; decide with --keep-mine or --keep-theirs")
 	}
 	return end
+}
+
+// noteLeft tells of what an exchange left beside the workspace.
+func (e *env) noteLeft(areas []string) {
+	for _, a := range areas {
+		e.ui.notef("note: %s: an exchange left files there that have no other name; compare what lies in tree/ and out/ with the workspace, take what is missing, and empty both: the next `asp recover` removes the rest", clean(a))
+	}
 }

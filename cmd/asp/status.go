@@ -52,6 +52,7 @@ func runStatus(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	if len(s.Attention) > 0 {
 		end = exitStatus(exitAttention)
 	}
+	e.noteLeft(s.Left)
 	if asJSON {
 		b, err := canon.Marshal(s.Result)
 		if err != nil {
