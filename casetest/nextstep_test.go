@@ -34,5 +34,8 @@ func TestRefusalsNameTheNextStep(t *testing.T) {
 	says(w.run("apply", "--plan", p.file()), 0, "applied", "")
 	w.write("a", "edited\n", 0o644)
 	says(w.run("apply", "--plan", p.file()), 0, "make the plan again from the present files, under a new id", "")
+	if r := w.run("repo", "enable", "x").exits(2); !strings.Contains(r.errs, "--mode is missing") {
+		t.Errorf("%s", r)
+	}
 	says(w.run("check", "--changed"), 0, "change 1 path against", "")
 }

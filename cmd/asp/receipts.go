@@ -170,7 +170,7 @@ func (e *env) receiptText(st *receipt.Stored) error {
 	e.receiptLists(st, say, text)
 	before := st.Previous
 	if before == "" {
-		before = "none, it is the first"
+		before = "none, it is the first of its chain"
 	}
 	say("previous", "%s", before)
 	return nil

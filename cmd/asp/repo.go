@@ -58,6 +58,8 @@ func runRepo(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		}
 	case verb == "enable" && fs.NArg() == 2 && mode != "":
 	case verb == "disable" && fs.NArg() == 2 && mode == "":
+	case verb == "enable" && fs.NArg() == 2:
+		return usagef("--mode is missing; say enable ID --repo D --mode advisory (or gated)")
 	default:
 		return usagef("say add D, enable ID --repo D --mode advisory (or gated), disable ID --repo D, status D or remove D; see `asp repo --help`")
 	}
