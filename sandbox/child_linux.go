@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -57,7 +58,7 @@ type child struct {
 	groups   []int       // descriptors by which the command enters control groups
 	lure     *lure       // nil where the root is the host's
 	shared   []string    // directories of the host's that are shown without a shield
-	left     []string    // and those that are not shown, for the many mounts in them
+	left     []string    // those of shared that had too many names to be shown one by one
 	stopping atomic.Bool // the parent's pipe ended: nothing more is reported
 }
 
@@ -243,6 +244,9 @@ func (c *child) run(orders io.Reader) int {
 		} // else we are process 1: the kernel kills the rest
 		os.Exit(childBroken)
 	}()
+	// The command may send its first process signals. Nothing happens on them, as it would
+	// where nobody catches them; one that gets through ends the run, and is seen outside.
+	signal.Notify(make(chan os.Signal, 1))
 	r := report{Stage: stageExit}
 	pid, err := c.start()
 	if err != nil {

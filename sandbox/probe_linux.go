@@ -270,7 +270,7 @@ func verdict(s *Spec, r report, marker string, namespaces bool, problems []strin
 		b.Evidence = fmt.Sprintf("own user, mount, pid, ipc and uts namespaces; every mount but the declared ones read-only; a probe with the command's credentials wrote at %d protected directories and landed in scratch, was denied at %d, and reached no socket or FIFO of the host", landed, denied)
 	}
 	if len(r.Left) > 0 {
-		b.Evidence += fmt.Sprintf("; not shown, for the many mounts in it: %.200q", r.Left[0])
+		b.Evidence += fmt.Sprintf("; shown as it is, because something is mounted in it beside too many names to show one by one: %.200q", r.Left[0])
 	}
 	return b
 }

@@ -292,3 +292,29 @@ func TestNoKeysOfTheCaller(t *testing.T) {
 		}
 	}
 }
+
+// One file mounted among many takes the others not away: up to a bound they are shown one by one,
+// beyond it as they are, and then nobody claims more than gated.
+func TestMountAmongMany(t *testing.T) {
+	newWorld(t)
+	for _, tool := range []string{"unshare", "mount"} {
+		need.Tool(t, tool)
+	}
+	exe, err := os.Executable()
+	must(t, err)
+	for files, want := range map[int]string{1000: "f999\nmediated-write <nil>", 5000: "f4999\ngated <nil>"} {
+		d, err := os.MkdirTemp("/var/tmp", "asp-m-")
+		must(t, err)
+		t.Cleanup(func() { os.RemoveAll(d) })
+		must(t, os.Chmod(d, 0o755))
+		for i := range files {
+			must(t, os.WriteFile(fmt.Sprintf("%s/f%d", d, i), nil, 0o644))
+		}
+		cmd := exec.Command("unshare", "-Urmpf", "sh", "-c", `set -e; mount --bind /usr/bin/true `+d+`/f0; mount -t proc none /proc; exec `+exe)
+		cmd.Env = []string{helperVar + "=shown", "PATH=" + os.Getenv("PATH"), "PROTECT=" + d, fmt.Sprintf("SCRIPT=cd %s; ls | grep -x f%d", d, files-1)}
+		out, err := cmd.CombinedOutput()
+		if said := string(out); err != nil || !strings.HasPrefix(said, want) || strings.Contains(want, "gated") && !strings.Contains(said, "too many names") {
+			t.Errorf("%d files: %v\n%s", files, err, said)
+		}
+	}
+}

@@ -317,7 +317,10 @@ func (p *Process) Wait() (Result, error) {
 	if rerr == nil {
 		rerr = fmt.Errorf("child answered %q", r.Stage)
 	}
-	return res, fmt.Errorf("wait for sandbox: %w", rerr)
+	// Who watched the command is dead, by the command or by somebody's else: how it ended
+	// nobody knows, but everything is dead.
+	res.Started, res.ExitCode, res.Lost = true, -1, rerr.Error()
+	return res, nil
 }
 
 // half is the parent's hold on a child half.

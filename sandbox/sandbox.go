@@ -285,11 +285,14 @@ type Result struct {
 	Signal     string // the signal's name, "" when it exited
 	TimedOut   bool   // Limits.Wall ended it
 	Cancelled  bool   // the context ended it
-	Leftovers  []string
-	Stdout     []byte
-	Stderr     []byte
-	Truncated  bool // a stream was longer than Limits.Output
-	Elapsed    time.Duration
+	// Lost says why it is not known how the main process ended, "" where it is: the process that
+	// watched it did not live to tell. The command may have brought that about.
+	Lost      string
+	Leftovers []string
+	Stdout    []byte
+	Stderr    []byte
+	Truncated bool // a stream was longer than Limits.Output
+	Elapsed   time.Duration
 	// Egress says what the command asked the proxy for and what came of it, bounded.
 	Egress   []string
 	Boundary Boundary

@@ -36,12 +36,22 @@ type view struct {
 
 	list   []placed
 	shared []string // what could not be shielded
-	left   []string // what would have been too many pieces
+	left   []string // those of shared that would have been too many pieces
 	made   map[string]bool
 }
 
-// maxPieces bounds the mounts of one launch.
-const maxPieces = 500
+// maxPieces bounds the mounts of one launch: each takes a descriptor and some ten microseconds,
+// and /usr/bin with a file mounted in it must not be too much.
+const maxPieces = 4096
+
+// most is maxPieces, or what there are descriptors for.
+func most() int {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return 500
+	}
+	return int(min(maxPieces, max(l.Cur, ownFiles)-ownFiles/2))
+}
 
 // noSockets are file systems in which nothing can be bound and no FIFO made: a shield,
 // which some of them cannot be put before, would keep nothing out. Images (squashfs, erofs,
@@ -256,14 +266,13 @@ func (v *view) pieces(source, target string) error {
 	if err != nil && !errors.Is(err, os.ErrPermission) {
 		return fail(err, "list %.200q", source)
 	}
+	if len(v.list)+len(names) > most() && target != "/" {
+		return v.whole(source, target)
+	}
 	if target != "/" { // the private root is there
 		if err := v.cover(target, "directory", true); err != nil {
 			return err
 		}
-	}
-	if len(v.list)+len(names) > maxPieces {
-		v.left = append(v.left, source)
-		return nil
 	}
 	for _, n := range names {
 		from, to := filepath.Join(source, n.Name()), filepath.Join(target, n.Name())
@@ -280,6 +289,29 @@ func (v *view) pieces(source, target string) error {
 			if l, err := os.Readlink(from); err == nil {
 				v.list = append(v.list, placed{target: to, link: l})
 			}
+		}
+	}
+	return nil
+}
+
+// whole shows a directory as it is that has mounts in it and too many names for pieces: an empty
+// one, which was rejected, would take programs away. It counts as shared.
+func (v *view) whole(source, target string) error {
+	fd, err := unix.Open(source, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fail(err, "open %.200q", source)
+	}
+	defer unix.Close(fd)
+	v.shared, v.left = append(v.shared, source), append(v.left, source)
+	if err := v.bind(fd, source, target, false); err != nil {
+		return err
+	}
+	for _, m := range v.below(source) {
+		if !slices.Contains(leftOut, m.fsType) {
+			continue
+		}
+		if err := v.cover(target+strings.TrimPrefix(m.point, source), "hide", false); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -91,7 +91,7 @@ type report struct {
 	Probes   []probeAnswer
 	Writable []string  // mounts that are writable and not ours
 	Shared   []string  // directories of the host in which its sockets and FIFOs can be reached
-	Left     []string  // directories of the host that are not shown, for the many mounts in them
+	Left     []string  // those of Shared that had too many names to be shown one by one
 	Reached  []Attempt // at what would act for the command outside; every launch with namespaces
 	ProbeErr string
 	Attempts []Attempt

@@ -75,6 +75,13 @@ func build(ctx context.Context, spec Spec) (_ *Candidate, err error) {
 	if mounted {
 		c.mounts = append(c.mounts, sandbox.Mount{Kind: sandbox.MountBindRW, Source: c.tmp, Target: tmpTarget})
 		c.tmp = tmpTarget
+		if st, err := os.Lstat(longTmp); err == nil && st.IsDir() { // elsewhere there is nothing to mount it at
+			dir := filepath.Join(c.Scratch, "vartmp")
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o1777)); err != nil {
+				return nil, err
+			}
+			c.mounts = append(c.mounts, sandbox.Mount{Kind: sandbox.MountBindRW, Source: dir, Target: longTmp})
+		}
 		c.hide = hideList(&spec)
 	}
 	if method == Overlay {
@@ -115,10 +122,13 @@ func Probe(ctx context.Context, root, scratchBase string) sandbox.Caps {
 // programs that ignore TMPDIR find it too, and the host's is hidden by it.
 const tmpTarget = "/tmp"
 
+// longTmp is the other place that everyday programs write to without asking.
+const longTmp = "/var/tmp"
+
 // hideList names what a check does not see: our state, the user's home, and the
 // directories where other programs leave files and sockets.
 func hideList(spec *Spec) []string {
-	out := []string{tmpTarget, "/var/tmp", "/run", spec.StateDir}
+	out := []string{tmpTarget, longTmp, "/run", spec.StateDir}
 	// A home inside the workspace is a part of the workspace.
 	if h := spec.Home; h != "" && h != "/" && (h == spec.Root || !within(h, spec.Root)) {
 		out = append(out, h)

@@ -146,6 +146,8 @@ func (c *Check) fill(res *checks.Result, out sandbox.Result) {
 		res.Status, res.Detail = checks.TimedOut, "its time was over; all its processes were killed"
 	case !out.Started:
 		res.Status, res.Detail = checks.Unavailable, "cannot start: "+out.StartError
+	case out.Lost != "":
+		res.Status, res.Detail = checks.Crashed, "the process that watched it was ended, so how it ended is not known: "+out.Lost
 	case out.Signal != "":
 		res.Status, res.Detail = checks.Crashed, "ended by "+out.Signal
 	case len(out.Leftovers) > 0:

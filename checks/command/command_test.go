@@ -143,3 +143,21 @@ func TestNew(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a check does to the process that watches it is no verdict and no end of the decision.
+func TestWhoWatchesIsKilled(t *testing.T) {
+	r := newRepo(t, "ordinary")
+	// Caught, and nothing happens.
+	res := check(t, r.spec(worktree.MethodInvalid), sh("for s in TERM INT HUP QUIT ABRT SEGV USR1 PIPE STOP KILL; do kill -$s 1; done; echo x > /var/tmp/x && cat /var/tmp/x; exit 0"))
+	if res.Status != checks.Passed || string(res.Output) != "x\n" {
+		t.Errorf("%s %s: %s", res.Status, res.Detail, res.Output)
+	}
+	// Without namespaces it can be killed.
+	ws := r.spec(worktree.Copy)
+	ws.Caps = sandbox.Caps{}
+	s := sh("kill -KILL $PPID; sleep 300")
+	s.Require = sandbox.Advisory
+	if res := check(t, ws, s); res.Status != checks.Crashed || res.ExitCode != -1 {
+		t.Errorf("%s %d: %s", res.Status, res.ExitCode, res.Detail)
+	}
+}

@@ -122,6 +122,9 @@ func (p *Pool) spec(m manifest.Manifest, caps sandbox.Caps, d demand) (s sandbox
 	if caps.Namespaces() {
 		s.Hide = append(slices.Clone(l.Hide), "/run/user", "/var/tmp")
 		s.Mounts = append([]sandbox.Mount{{Kind: sandbox.MountTmpfs, Target: privateTmp}}, p.exposed(m, d)...)
+		if st, err := os.Lstat("/var/tmp"); err == nil && st.IsDir() {
+			s.Mounts = append(s.Mounts, sandbox.Mount{Kind: sandbox.MountTmpfs, Target: "/var/tmp"})
+		}
 	} else {
 		if scratch, err = os.MkdirTemp(l.Scratch, "provider-"); err != nil {
 			return s, "", err
@@ -239,6 +242,8 @@ func (pr *process) epitaph() string {
 	switch {
 	case pr.err != nil:
 		s = "its end was not seen: " + pr.err.Error()
+	case r.Lost != "":
+		s = "its end was not seen: " + r.Lost
 	case !r.Started && r.StartError != "":
 		s = "it could not be executed: " + r.StartError
 	case r.Cancelled:
