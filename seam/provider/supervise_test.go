@@ -640,13 +640,13 @@ func TestIsolatedProvider(t *testing.T) {
 		need.Missing(t, "this machine cannot isolate: %s", caps().MissingIsolation())
 	}
 	w := newWorld(t, func(o *provider.Options) { o.Sandbox.Require = sandbox.Isolated })
-	w.add("fake", "start=look", "dirs="+strings.Join([]string{w.ws, filepath.Dir(w.dir), "/home", "/var", "/sys", "/run", "/etc/ssh", "/tmp"}, ","))
+	w.add("fake", "start=look", "dirs="+strings.Join([]string{w.ws, filepath.Dir(w.dir), "/home", "/var/lib", "/sys", "/run", "/etc/ssh", "/tmp"}, ","))
 	res := w.check("fake", provider.Settings{}, nil)
 	if res.Status != checks.Failed || res.Isolation != checks.Isolated || !strings.Contains(res.Evidence, "attempts from inside") {
 		t.Fatalf("%s, %s: %s %s", res.Status, res.Isolation, res.Detail, res.Evidence)
 	}
 	said := w.said("fake")
-	for _, dir := range []string{w.ws, "/home", "/var", "/sys", "/run", "/etc/ssh"} {
+	for _, dir := range []string{w.ws, "/home", "/var/lib", "/sys", "/run", "/etc/ssh"} {
 		if !strings.Contains(said, "dir "+dir+": 0 names, true, written false\n") {
 			t.Errorf("%s is seen:\n%s", dir, said)
 		}
