@@ -131,7 +131,7 @@ func (e *Engine) here() (digest string, up int64, ok bool) {
 	read("/proc/self/limits")
 	read("/proc/self/uid_map")
 	read("/proc/self/attr/current")
-	for _, s := range []string{"user/max_user_namespaces", "user/max_mnt_namespaces", "user/max_pid_namespaces", "user/max_net_namespaces", "user/max_ipc_namespaces", "user/max_uts_namespaces",
+	for _, s := range []string{"user/max_user_namespaces", "user/max_mnt_namespaces", "user/max_pid_namespaces", "user/max_net_namespaces", "user/max_ipc_namespaces", "user/max_uts_namespaces", "user/max_cgroup_namespaces",
 		"kernel/unprivileged_userns_clone", "kernel/apparmor_restrict_unprivileged_userns"} {
 		read("/proc/sys/" + s)
 	}

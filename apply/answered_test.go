@@ -40,6 +40,7 @@ func TestStatusRemembersTheMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	here := regexp.MustCompile(`"here":"[^"]*"`)
 	modes := regexp.MustCompile(`"modes":\[[^]]*\]`)
 	// Less than the machine gives, so that who is believed shows.
 	little := modes.ReplaceAllString(string(was), `"modes":["advisory"]`)
@@ -73,7 +74,24 @@ func TestStatusRemembersTheMachine(t *testing.T) {
 		if c.believed {
 			want = []wire.Mode{wire.Advisory}
 		}
-		if got := status(); !slices.Equal(got, want) {
+		got := status()
+		// Others on this machine mount and unmount, which is another machine to it: then
+		// the answer is of that one, and is tried again.
+		for c.believed && !slices.Equal(got, want) {
+			now, err := os.ReadFile(found[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if here.FindString(string(now)) == here.FindString(c.file) {
+				break
+			}
+			c.file = modes.ReplaceAllString(string(now), `"modes":["advisory"]`)
+			if err := os.WriteFile(found[0], []byte(c.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got = status()
+		}
+		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 		if now, err := os.ReadFile(found[0]); err != nil || !c.believed && string(now) == c.file {
