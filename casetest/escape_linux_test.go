@@ -114,13 +114,6 @@ func TestEscapesOfProviders(t *testing.T) {
 	}
 }
 
-func (w *world) configure(o obj) {
-	w.t.Helper()
-	b, err := json.Marshal(o)
-	must(w.t, err)
-	w.config(string(b))
-}
-
 // enrolAttacker registers the attacker as a provider.
 func (a *arena) enrolAttacker(args ...string) obj {
 	a.t.Helper()

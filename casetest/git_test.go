@@ -2,6 +2,7 @@ package casetest
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -380,4 +381,12 @@ func (w *world) stateClean() {
 	if left := w.halfMade(); left != "" {
 		w.t.Errorf("left in the state directory: %s", left)
 	}
+}
+
+// halfMade lists the files of the state directory that were never finished.
+func (w *world) halfMade() string {
+	w.t.Helper()
+	out, err := exec.Command("find", w.asp, "-name", ".tmp-*", "-o", "-name", "*.part", "-o", "-name", "*.new").Output()
+	must(w.t, err)
+	return string(out)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -111,14 +110,6 @@ func TestHalfMadeJudgedContentAges(t *testing.T) {
 	if _, err := os.Lstat(fresh); err != nil {
 		t.Errorf("a fresh one went: %v", err)
 	}
-}
-
-// halfMade lists the files of the state directory that were never finished.
-func (w *world) halfMade() string {
-	w.t.Helper()
-	out, err := exec.Command("find", w.asp, "-name", ".tmp-*", "-o", "-name", "*.part", "-o", "-name", "*.new").Output()
-	must(w.t, err)
-	return string(out)
 }
 
 // TestReceiptOwed: the disk of the state directory is full from the commit record on.

@@ -54,7 +54,9 @@ func TestCR01Order(t *testing.T) {
 			if strings.HasSuffix(f, "/journal") {
 				journal = f
 			}
-			if !synced(f, i, first) {
+			// The mark that swaps begin may be lost: it says more than the journal only
+			// while there was no power cut.
+			if filepath.Base(f) != "swapping" && !synced(f, i, first) {
 				t.Errorf("%s is not synced between its last write and the first swap", f)
 			}
 		}

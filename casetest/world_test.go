@@ -337,3 +337,11 @@ func (w *world) receipts() []obj {
 	must(w.t, jsonInto(r.out, &out))
 	return out
 }
+
+// configure writes the trusted configuration.
+func (w *world) configure(o obj) {
+	w.t.Helper()
+	b, err := json.Marshal(o)
+	must(w.t, err)
+	w.config(string(b))
+}
