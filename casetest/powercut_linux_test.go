@@ -29,7 +29,8 @@ import (
 // writes beside and renames, both without any sync. What the binary leaves is,
 // after recovery, exactly one of the numbered trees, not older than the last
 // that it acknowledged, and its receipts say which. The other two are there to
-// show that the cuts cut.
+// show that the cuts cut. The binary does so by the journal and by the exchange in turns,
+// and in the long form also by staging each tree and publishing it.
 //
 // ext4 and xfs are shut down without a flush of their log. btrfs has no such
 // call: the image that it lies in is cloned at a random moment, which is what a
@@ -117,7 +118,11 @@ func powerCuts(t *testing.T, d disk, cuts int) {
 		for _, n := range naive {
 			n.begin()
 		}
-		load := w.beginLoad(baseline, at, []string{"journal", "exchange"}[cut%2])
+		modes := []string{"journal", "exchange"}
+		if os.Getenv("POWERCUTS") != "" {
+			modes = append(modes, "staged")
+		}
+		load := w.beginLoad(baseline, at, modes[cut%len(modes)])
 		time.Sleep(time.Duration(rnd.IntN(400)) * time.Millisecond) // the moment is any
 		acknowledged := int(load.acknowledged.Load())
 		for _, n := range naive {
@@ -215,12 +220,18 @@ func (w *world) beginLoad(baseline obj, from int, mode string) *load {
 				return
 			}
 			l.attempted.Store(int64(n + 1))
-			cmd := w.command("/", binary, "apply", "--repo", w.root, "--plan", file, "--publish", mode, "--json")
-			out, err := cmd.Output()
-			var answer struct{ Applied bool }
-			if jerr := json.Unmarshal(out, &answer); err != nil || jerr != nil || !answer.Applied {
-				l.answers = append(l.answers, fmt.Sprintf("%v %.300s", err, out))
-				return
+			steps := [][]string{{"apply", "--plan", file, "--publish", mode}}
+			if mode == "staged" {
+				steps = [][]string{{"apply", "--plan", file, "--stage"}, {"publish", fmt.Sprintf("tree-%d", n+1)}}
+			}
+			for _, args := range steps {
+				cmd := w.command("/", binary, append(args, "--repo", w.root, "--json")...)
+				out, err := cmd.Output()
+				var answer struct{ Applied bool }
+				if jerr := json.Unmarshal(out, &answer); err != nil || jerr != nil || !answer.Applied {
+					l.answers = append(l.answers, fmt.Sprintf("%v %.300s", err, out))
+					return
+				}
 			}
 			l.acknowledged.Store(int64(n + 1))
 		}
