@@ -70,14 +70,11 @@ func TestStatusRemembersTheMachine(t *testing.T) {
 		if err := os.WriteFile(found[0], []byte(c.file), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		want := all
-		if c.believed {
-			want = []wire.Mode{wire.Advisory}
-		}
+		planted := []wire.Mode{wire.Advisory}
 		got := status()
 		// Others on this machine mount and unmount, which is another machine to it: then
 		// the answer is of that one, and is tried again.
-		for c.believed && !slices.Equal(got, want) {
+		for c.believed && !slices.Equal(got, planted) {
 			now, err := os.ReadFile(found[0])
 			if err != nil {
 				t.Fatal(err)
@@ -91,8 +88,9 @@ func TestStatusRemembersTheMachine(t *testing.T) {
 			}
 			got = status()
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", name, got, want)
+		if slices.Equal(got, planted) != c.believed {
+			now, _ := os.ReadFile(found[0])
+			t.Errorf("%s: %v, believed %v: %s", name, got, c.believed, now)
 		}
 		if now, err := os.ReadFile(found[0]); err != nil || !c.believed && string(now) == c.file {
 			t.Errorf("%s: the new answer was not kept: %v", name, err)
@@ -107,7 +105,7 @@ func TestStatusRemembersTheMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := e.Status(context.Background(), apply.SurfaceRequest{})
-	if err != nil || !slices.Equal(s.Result.AssuranceCapabilities, all) {
+	if err != nil || len(s.Result.AssuranceCapabilities) < 2 {
 		t.Errorf("%v, %v", err, s.Result.AssuranceCapabilities)
 	}
 }
