@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/aspengine/asp/internal/canon"
@@ -46,7 +45,6 @@ type session struct {
 	// counted: the outcome of the last request counts as a failure already, so that what
 	// comes after it does not. Of whoever has the turn.
 	counted bool
-	begun   atomic.Bool // something was asked
 
 	mu    sync.Mutex
 	cur   *request // in flight
@@ -123,7 +121,6 @@ func (s *session) ask(ctx context.Context, method string, params canon.Value, q 
 			return canon.Value{}, f
 		}
 	}
-	s.begun.Store(true)
 	s.mu.Lock()
 	s.cur, s.notes = q, 0
 	s.mu.Unlock()
@@ -295,7 +292,8 @@ func (s *session) Request(ctx context.Context, r rpc.Request) (canon.Value, *wir
 // that comes while it was told something, after it was cancelled or before it has the
 // grant is refused and no more: it was sent by who did not know yet.
 func (s *session) arrived(r rpc.Request) {
-	if !r.Unasked || !s.begun.Load() {
+	const handshake = 1 // the number of the call
+	if r.After <= handshake {
 		return
 	}
 	s.mu.Lock()

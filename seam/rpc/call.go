@@ -85,11 +85,15 @@ func (t *calls) told() {
 	t.mu.Unlock()
 }
 
-// over tells that the peer has answered, was told nothing since, and owes no answer.
-func (t *calls) over() bool {
+// over is the number of the last call, if the peer has answered it, was told nothing
+// since, and owes no answer; 0 otherwise.
+func (t *calls) over() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.quiet && len(t.open)+len(t.abandoned) == 0
+	if !t.quiet || len(t.open)+len(t.abandoned) > 0 {
+		return 0
+	}
+	return t.last
 }
 
 // settle tells whether k was answered. If not it is given up.

@@ -28,7 +28,7 @@ type inbound struct {
 type inRequest struct {
 	m      message
 	seq    int64
-	free   bool // Request.Unasked
+	after  int64 // Request.After
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   bool // its answer is on the line; guarded by inbound.mu
@@ -46,7 +46,7 @@ func (in *inbound) less() {
 
 // admit registers a request and numbers it; false where its id is that of an open
 // one.
-func (in *inbound) admit(ctx context.Context, m message, unasked bool) (int64, bool) {
+func (in *inbound) admit(ctx context.Context, m message, after int64) (int64, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	key := idText(m.id)
@@ -54,7 +54,7 @@ func (in *inbound) admit(ctx context.Context, m message, unasked bool) (int64, b
 		return 0, false
 	}
 	in.seq++
-	r := &inRequest{m: m, seq: in.seq, free: unasked}
+	r := &inRequest{m: m, seq: in.seq, after: after}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	in.byID[key] = r
 	return r.seq, true
@@ -146,7 +146,7 @@ func (c *Conn) serve(r *inRequest) {
 
 func (c *Conn) serveOne(r *inRequest) {
 	defer r.cancel(context.Canceled)
-	result, e := c.handler.Request(r.ctx, Request{ID: r.m.id, Method: r.m.method, Params: r.m.params, Raw: r.m.raw, Seq: r.seq, Unasked: r.free,
+	result, e := c.handler.Request(r.ctx, Request{ID: r.m.id, Method: r.m.method, Params: r.m.params, Raw: r.m.raw, Seq: r.seq, After: r.after,
 		Progress: func(ctx context.Context, value canon.Value) error { return c.tell(ctx, r, value) }})
 	c.answer(r, result, e)
 }

@@ -82,10 +82,11 @@ type Request struct {
 	Params canon.Value // an object or an array; no value when absent
 	Raw    int64       // bytes of its line
 	Seq    int64       // its number among the peer's requests, from 1, in their order of arrival
-	// Unasked: the last that it was sent is a call, and that was answered before this
-	// came. It is about the order on the line, which who serves requests beside each
-	// other cannot tell.
-	Unasked bool
+	// After is the number, from 1, of the call of ours after whose answer this came,
+	// where that is the last thing that the peer was sent and it owes no answer; 0
+	// otherwise. It is about the order on the line, which who serves requests beside
+	// each other cannot tell.
+	After int64
 	// Progress sends $/progress with the request's id as token. Once the request is
 	// answered it does nothing. Progress is advisory: the result alone counts.
 	Progress func(ctx context.Context, value canon.Value) error

@@ -187,17 +187,17 @@ func TestCallbackUnderACall(t *testing.T) {
 	}
 }
 
-// A request of the peer is unasked when it comes after an answer and nothing was sent
+// A request of the peer comes after a call when that was answered and nothing was sent
 // since: by the order of the lines, however late its handler is.
-func TestUnasked(t *testing.T) {
+func TestAfter(t *testing.T) {
 	var hold sync.Mutex // handlers begin when the test lets them
 	hold.Lock()
 	p := dial(t, handler{request: func(_ context.Context, r rpc.Request) (canon.Value, *wire.Error) {
 		hold.Lock()
 		defer hold.Unlock()
-		return canon.BoolOf(r.Unasked), nil
+		return canon.IntOf(r.After), nil
 	}}, rpc.Options{})
-	got := map[string]bool{}
+	got := map[string]int64{}
 	send := func(id string) {
 		p.write(`{"jsonrpc":"2.0","id":"` + id + `","method":"m"}` + "\n")
 	}
@@ -216,7 +216,7 @@ func TestUnasked(t *testing.T) {
 			v := p.line()
 			id, _ := v.Get("id")
 			r, _ := v.Get("result")
-			got[id.Str()] = r.Truth()
+			got[id.Str()], _ = r.Int()
 		}
 		hold.Lock()
 	}
@@ -245,7 +245,15 @@ func TestUnasked(t *testing.T) {
 	p.write(`{"jsonrpc":"2.0","id":2,"result":1}` + "\n")
 	send("and answered late")
 	answers(2)
-	want := map[string]bool{"under the call": false, "after it": true, "told something": false, "given up": false, "and answered late": false}
+	done = call(t.Context())
+	p.line()
+	p.write(`{"jsonrpc":"2.0","id":3,"result":1}` + "\n")
+	send("after the third")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	answers(1)
+	want := map[string]int64{"under the call": 0, "after it": 1, "told something": 0, "given up": 0, "and answered late": 0, "after the third": 3}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v", got)
 	}

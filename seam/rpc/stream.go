@@ -122,13 +122,13 @@ func (s *stream) take(m message) *violation {
 			return unasked(m)
 		}
 	case m.kind == request:
-		unasked := c.calls.over()
-		seq, ok := c.inbound.admit(c.ctx, m, unasked)
+		after := c.calls.over()
+		seq, ok := c.inbound.admit(c.ctx, m, after)
 		if !ok {
 			return &violation{wire.CodeInvalidRequest, fmt.Sprintf("id %.100s is that of a request which is still open", m.id.Bytes()), canon.NullOf()}
 		}
 		if c.o.Arrived != nil {
-			c.o.Arrived(Request{ID: m.id, Method: m.method, Params: m.params, Raw: m.raw, Seq: seq, Unasked: unasked})
+			c.o.Arrived(Request{ID: m.id, Method: m.method, Params: m.params, Raw: m.raw, Seq: seq, After: after})
 		}
 	case m.method == cancelMethod:
 		id, ok := m.params.Get("id")
