@@ -322,30 +322,16 @@ func (c *cleaner) keep(area vfs.Dir, areaName string) ([]string, error) {
 // person, for as long as they are there. Those of other users, which openArea does not
 // take for ours, are none. It changes nothing and needs no lock.
 func Left(env Env) ([]string, error) {
-	dir, root := filepath.Split(env.RootPath)
-	if root == "" {
-		return nil, nil
-	}
-	parent, err := env.FS.OpenRoot(dir)
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, nil // what cannot be opened was never written by us
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open parent of the workspace: %w", err)
+	parent, names, err := areas(env)
+	if parent == nil || err != nil {
+		return nil, err
 	}
 	defer parent.Close()
-	es, err := parent.List()
-	if err != nil {
-		return nil, fmt.Errorf("list parent of the workspace: %w", err)
-	}
 	var out []string
-	for _, e := range es {
-		if !strings.HasPrefix(e.Name, areaPrefix(root)) {
-			continue
-		}
-		area, err := openArea(parent, e.Name)
+	for _, n := range names {
+		area, err := openArea(parent, n)
 		if err != nil {
-			return nil, fmt.Errorf("look at %.200q: %w", e.Name, err)
+			return nil, fmt.Errorf("look at %.200q: %w", n, err)
 		}
 		if area == nil {
 			continue
@@ -353,11 +339,10 @@ func Left(env Env) ([]string, error) {
 		_, err = area.Lstat(keptName)
 		area.Close()
 		if err == nil {
-			out = append(out, filepath.Join(dir, e.Name))
+			out = append(out, filepath.Join(filepath.Dir(env.RootPath), n))
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("look at %.200q: %w", e.Name, err)
+			return nil, fmt.Errorf("look at %.200q: %w", n, err)
 		}
 	}
-	slices.Sort(out)
 	return out, nil
 }

@@ -22,37 +22,53 @@ import (
 // stranger are left alone. Running it twice changes nothing. The workspace lock
 // must be held.
 func Recover(ctx context.Context, env Env, completed func(ctx context.Context, r commit.Recovered) error) ([]commit.Recovered, error) {
-	dir, name := filepath.Split(env.RootPath)
-	if name == "" {
-		return nil, nil
-	}
-	parent, err := env.FS.OpenRoot(dir)
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, nil // what cannot be opened was never written by us
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open parent of the workspace: %w", err)
+	parent, names, err := areas(env)
+	if parent == nil || err != nil {
+		return nil, err
 	}
 	defer parent.Close()
-	es, err := parent.List()
-	if err != nil {
-		return nil, fmt.Errorf("list parent of the workspace: %w", err)
-	}
-	slices.SortFunc(es, func(a, b vfs.DirEntry) int { return strings.Compare(a.Name, b.Name) })
+	root := filepath.Base(env.RootPath)
 	var out []commit.Recovered
-	for _, e := range es {
-		if !strings.HasPrefix(e.Name, areaPrefix(name)) || ctx.Err() != nil {
-			continue
+	for _, n := range names {
+		if ctx.Err() != nil {
+			break
 		}
-		r, mine, err := recoverOne(ctx, parent, e.Name, name, completed)
+		r, mine, err := recoverOne(ctx, parent, n, root, completed)
 		if err != nil {
-			return out, fmt.Errorf("recover exchange %.200q: %w", e.Name, err)
+			return out, fmt.Errorf("recover exchange %.200q: %w", n, err)
 		}
 		if mine {
 			out = append(out, r)
 		}
 	}
 	return out, ctx.Err()
+}
+
+// areas opens the directory that the workspace lies in and gives the names of what may be
+// areas of it there, sorted. parent is nil where there is none that we could have written to.
+func areas(env Env) (parent vfs.Dir, names []string, err error) {
+	dir, root := filepath.Split(env.RootPath)
+	if root == "" {
+		return nil, nil, nil
+	}
+	parent, err = env.FS.OpenRoot(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil, nil // what cannot be opened was never written by us
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("open parent of the workspace: %w", err)
+	}
+	es, err := parent.List()
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("list parent of the workspace: %w", err), parent.Close())
+	}
+	for _, e := range es {
+		if strings.HasPrefix(e.Name, areaPrefix(root)) {
+			names = append(names, e.Name)
+		}
+	}
+	slices.Sort(names)
+	return parent, names, nil
 }
 
 // openArea opens an area of ours; nil if it is none. The parent may be one that
