@@ -13,13 +13,14 @@ import (
 	"testing"
 
 	"github.com/aspengine/asp/apply/commit"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/internal/vfs"
 )
 
 func testRepo(t *testing.T, files, changed int) (*repo, *change) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("needs git")
+		need.Missing(t, "git is not installed")
 	}
 	for k, v := range map[string]string{"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.DevNull, "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"} {
 		t.Setenv(k, v)
