@@ -306,6 +306,12 @@ func TestStagedByAnother(t *testing.T) {
 	}
 	b.want("a.txt", b.read("a.txt"), "ONE\n")
 	b.want("b.txt", b.read("b.txt"), "two\n")
+	// Nothing waits under the id any more.
+	b.done(apply.Request{Load: by("other", "sid", replace("b.txt", "two\n", "TWO\n")), Publish: apply.Stage})
+	if _, err := b.open().PublishStaged(context.Background(), "sid", apply.Request{CallSite: wire.Interactive, Intent: wire.IntentUser}); err != nil {
+		t.Fatal(err)
+	}
+	b.want("b.txt", b.read("b.txt"), "TWO\n")
 }
 
 // A file that is made where the plan creates one survives.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/vfs"
@@ -22,8 +21,7 @@ const (
 	maxJudgedContent = 16 << 20 // of one decision
 	maxJudgedBytes   = 64 << 20 // together, unless retention.judgedBytes says otherwise
 	maxJudgedPacks   = 512
-	judgedLookEvery  = 16        // packs between two looks at the bounds
-	judgedStale      = time.Hour // age at which an unfinished pack is nobody's
+	judgedLookEvery  = 16 // packs between two looks at the bounds
 
 	packSuffix, partSuffix = ".pack", ".part" // finished, and being written
 )
@@ -114,17 +112,17 @@ func (e *Engine) trimJudged() error {
 	if err != nil {
 		return err
 	}
+	tidyJudged(dir)
 	es, err := dir.List()
 	if err != nil || len(es)%judgedLookEvery != 0 && len(es) < maxJudgedPacks {
 		return err
 	}
-	old := e.now().Add(-judgedStale).UnixNano()
-	for _, x := range es {
-		if st, err := dir.Lstat(x.Name); err == nil && strings.HasSuffix(x.Name, partSuffix) && st.Mtime < old {
-			_ = dir.Unlink(x.Name) // of a process that was killed
-		}
-	}
 	return keepNewest(dir, packSuffix, maxJudgedPacks, room)
+}
+
+// tidyJudged removes the half-written packs of processes that were killed.
+func tidyJudged(dir vfs.Dir) {
+	_ = home.CleanDead(dir, func(name string) bool { return strings.HasSuffix(name, partSuffix) })
 }
 
 // judgedBytes is content that was judged, if it is still kept.

@@ -142,6 +142,9 @@ func (e *Engine) tidy() {
 		}
 	}
 	_ = e.packs.Tidy()
+	if d, _, err := e.judgedDir(); err == nil {
+		tidyJudged(d)
+	}
 }
 
 // PreImage opens the kept pre-image of a path that needs attention.

@@ -196,6 +196,9 @@ func (t *tx) stagedByAnother() refusal.List {
 		return nil
 	}
 	f, items, err := t.e.loadStaged(t.plan.ID)
+	if dir, derr := t.e.state.Sub(home.Staged); err == nil && derr == nil {
+		_, err = dir.Lstat(stagedName(t.plan.ID)) // not one that was published
+	}
 	if err != nil || len(items) > 0 {
 		return nil // what cannot be read is replaced
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // TestHalfMadeStateGoes: whatever was killed while it wrote a file of the state
@@ -47,9 +46,6 @@ func TestHalfMadeStateGoes(t *testing.T) {
 			if len(dir) == 64 {
 				dir = "workspace"
 			}
-			if dir == "judged" {
-				continue // whoever evaluates holds no lock: what is half made there goes by its age
-			}
 			if tried[dir] && !longCrash() {
 				continue
 			}
@@ -70,16 +66,16 @@ func TestHalfMadeStateGoes(t *testing.T) {
 			}
 		}
 	}
-	for _, dir := range []string{"workspace", "results", "staged", "proposals", "packs", "policies"} {
+	for _, dir := range []string{"workspace", "results", "staged", "proposals", "packs", "policies", "judged"} {
 		if !tried[dir] {
 			t.Errorf("no writer of %s was killed", dir)
 		}
 	}
 }
 
-// TestHalfMadeJudgedContentAges: what a dead writer left of content that was judged goes
-// when it is an hour old and somebody looks at the bounds; before, it may be a live one's.
-func TestHalfMadeJudgedContentAges(t *testing.T) {
+// TestHalfMadeJudgedContent: whoever evaluates holds no lock, so what somebody else has
+// half written of content that was judged stays for as long as he lives.
+func TestHalfMadeJudgedContent(t *testing.T) {
 	w := newWorld(t, map[string]string{"a": "0\n"})
 	check := func(content string) {
 		t.Helper()
@@ -91,24 +87,20 @@ func TestHalfMadeJudgedContentAges(t *testing.T) {
 	if err != nil || len(dirs) != 1 {
 		t.Fatalf("%q %v", dirs, err)
 	}
-	put := func(name string, age time.Duration) string {
-		file := filepath.Join(dirs[0], name)
-		must(t, os.WriteFile(file, nil, 0o600))
-		w.own(file)
-		at := time.Now().Add(-age)
-		must(t, os.Chtimes(file, at, at))
-		return file
-	}
-	old, fresh := put("old.part", 2*time.Hour), put("fresh.part", 0)
-	for i := range 12 { // the next pack is the sixteenth name, at which the bounds are looked at
-		put(fmt.Sprint("other-", i), 0)
-	}
+	file := filepath.Join(dirs[0], "other.part")
+	must(t, os.WriteFile(file, nil, 0o600))
+	w.own(file)
+	writer, err := os.Open(file)
+	must(t, err)
+	must(t, syscall.Flock(int(writer.Fd()), syscall.LOCK_EX))
 	check("2\n")
-	if _, err := os.Lstat(old); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("an old one stays: %v", err)
+	if _, err := os.Lstat(file); err != nil {
+		t.Errorf("a living writer's is gone: %v", err)
 	}
-	if _, err := os.Lstat(fresh); err != nil {
-		t.Errorf("a fresh one went: %v", err)
+	must(t, writer.Close())
+	check("3\n")
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a dead writer's stays: %v", err)
 	}
 }
 

@@ -132,6 +132,9 @@ func (s *Store) Begin(txid string) (*PackWriter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create pack %q: %w", txid, err)
 	}
+	// For who cleans up without knowing that no pack is being written. One that comes
+	// before the lock takes the file, and Finish fails.
+	_, _ = vfs.Claim(f)
 	w := &PackWriter{s: s, id: txid, f: f, have: map[Digest]bool{}}
 	return w, w.write([]byte(packMagic))
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/aspengine/asp/internal/vfs"
@@ -42,6 +43,37 @@ func put(t tb, s *snapshot.Store, id string, blobs ...string) {
 	}
 	if err := errors.Join(w.Finish(), w.Sync(), w.Close()); err != nil {
 		t.Fatalf("%v", err)
+	}
+}
+
+// TestStorePackIsClaimed: who would clean up finds that the writer of a half-written pack
+// lives, until the pack has its name.
+func TestStorePackIsClaimed(t *testing.T) {
+	s, dir := newStore(t, snapshot.StoreLimits{})
+	w, err := s.Begin("tx-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(filepath.Join(dir, "tx-1.part"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	free := func() bool {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	if free() {
+		t.Error("while it is written, nobody holds it")
+	}
+	if err := errors.Join(w.Finish(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !free() {
+		t.Error("once it is there, somebody holds it")
 	}
 }
 

@@ -19,6 +19,8 @@ func boxes() []row {
 			text: "_ = filterSockets() // the probe", mutant: "_ = s // the probe"},
 		{id: "box-limits", kind: "box", file: starter, pkg: here, run: "TestLimitsAreOnTheCommand",
 			text: "	for i := range limits {\n		_, _, e :=", mutant: "	for i := range limits[:0] {\n		_, _, e :="},
+		{id: "box-starter-says-ready", kind: "box", file: starter, pkg: here, run: "TestLimitsSpareTheChildHalf",
+			text: "	if _, err := unix.Write(reportFD, []byte(ready)); err != nil {\n		return err\n	}\n", mutant: ""},
 		{id: "box-starter-was-not-ready", kind: "claim", file: starter, pkg: here, run: "TestStarterHeard",
 			text: "	case !isReady:\n", mutant: "	case false && !isReady:\n"},
 		{id: "box-limits-of-a-provider", kind: "box", file: "seam/provider/launch.go", pkg: "seam/provider", run: "TestLaunchIsLimited",

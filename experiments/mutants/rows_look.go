@@ -20,6 +20,8 @@ func locks() []row {
 			text: "return t.lock.Also(filepath.Join(newTree, rel))", mutant: "return nil"},
 		{id: "lock-of-a-temporary-file", kind: "lock", file: "internal/home/file.go", pkg: "internal/home", run: "TestCleanTempSparesTheLiving",
 			text: "if mine, err := vfs.Claim(f); err == nil && !mine {", mutant: "if mine, err := true, error(nil); err == nil && !mine {"},
+		{id: "lock-of-a-half-written-pack", kind: "lock", file: "snapshot/store.go", pkg: "snapshot", run: "TestStorePackIsClaimed",
+			text: "	_, _ = vfs.Claim(f)\n", mutant: ""},
 		{id: "lock-asked-before-a-clean-up", kind: "lock", file: "internal/home/file.go", pkg: "internal/home", run: "TestCleanTempSparesTheLiving",
 			text: "if dead, err := vfs.Claim(f); err != nil || !dead {", mutant: "if dead, err := true, error(nil); err != nil || !dead {"},
 		{id: "lock-claim-is-shared", kind: "lock", file: "internal/vfs/claim_linux.go", pkg: "internal/home", run: "TestCleanTempSparesTheLiving",

@@ -140,13 +140,21 @@ func ReadFile(dir vfs.Dir, name string, limit int64) ([]byte, error) {
 // could not lock yet is begun anew by it, and age is no proof of anything. What
 // cannot be opened or locked stays.
 func CleanTemp(dir vfs.Dir) error {
+	return CleanDead(dir, func(name string) bool {
+		return strings.HasPrefix(name, TempPrefix) && !strings.HasPrefix(name, TornPrefix)
+	})
+}
+
+// CleanDead does the same with the names that half tells to be of half-made files, whose
+// writers have to lock them (vfs.Claim) until they have their own name.
+func CleanDead(dir vfs.Dir, half func(name string) bool) error {
 	names, err := dir.List()
 	if err != nil {
 		return fmt.Errorf("clean up temporary files: %w", err)
 	}
 	var errs []error
 	for _, e := range names {
-		if strings.HasPrefix(e.Name, TempPrefix) && !strings.HasPrefix(e.Name, TornPrefix) {
+		if half(e.Name) {
 			errs = append(errs, cleanOne(dir, e.Name))
 		}
 	}
