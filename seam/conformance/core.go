@@ -130,11 +130,7 @@ func coreCapabilities(ctx context.Context, t *trial) error {
 }
 
 func coreEvaluate(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx, t.oneCheck(checker("one")))
-	if err != nil {
-		return err
-	}
-	before, err := s.w.mark()
+	s, before, err := t.begin(ctx, t.oneCheck(checker("one")))
 	if err != nil {
 		return err
 	}

@@ -139,11 +139,7 @@ func (t *trial) refused(what string, r applied, reason wire.RefusalReason, codes
 }
 
 func editNoWrite(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx, t.oneEditor(editor("ed")))
-	if err != nil {
-		return err
-	}
-	before, err := s.w.mark()
+	s, before, err := t.begin(ctx, t.oneEditor(editor("ed")))
 	if err != nil {
 		return err
 	}
@@ -300,11 +296,7 @@ func editIndeterminate(ctx context.Context, t *trial) error {
 }
 
 func commandLike(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx, t.oneEditor(editor("ed")))
-	if err != nil {
-		return err
-	}
-	before, err := s.w.mark()
+	s, before, err := t.begin(ctx, t.oneEditor(editor("ed")))
 	if err != nil {
 		return err
 	}
@@ -342,11 +334,7 @@ func commandLike(ctx context.Context, t *trial) error {
 func editDirectWrite(ctx context.Context, t *trial) error {
 	p := editor("ed")
 	p.Initialize = "asks-write"
-	s, err := t.open(ctx, t.oneEditor(p))
-	if err != nil {
-		return err
-	}
-	before, err := s.w.mark()
+	s, before, err := t.begin(ctx, t.oneEditor(p))
 	if err != nil {
 		return err
 	}
@@ -378,11 +366,7 @@ func editDirectWrite(ctx context.Context, t *trial) error {
 }
 
 func editMalformed(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx, t.oneEditor(editor("ed")))
-	if err != nil {
-		return err
-	}
-	before, err := s.w.mark()
+	s, before, err := t.begin(ctx, t.oneEditor(editor("ed")))
 	if err != nil {
 		return err
 	}
@@ -438,11 +422,7 @@ func (t *trial) failureReceipt(ctx context.Context, w *world, how string, e *wir
 }
 
 func editSmuggling(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx, t.oneEditor(editor("ed")))
-	if err != nil {
-		return err
-	}
-	before, err := s.w.mark()
+	s, before, err := t.begin(ctx, t.oneEditor(editor("ed")))
 	if err != nil {
 		return err
 	}

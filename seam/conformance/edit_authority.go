@@ -11,11 +11,7 @@ import (
 // unauthorized judges that a plan of the world's edit provider is not applied
 // for want of authority, wherever the host says so.
 func (t *trial) unauthorized(ctx context.Context, what string, su setup) error {
-	s, err := t.open(ctx, su)
-	if err != nil {
-		return err
-	}
-	before, err := s.w.mark()
+	s, before, err := t.begin(ctx, su)
 	if err != nil {
 		return err
 	}

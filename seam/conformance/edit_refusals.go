@@ -61,11 +61,7 @@ func editStale(ctx context.Context, t *trial) error {
 }
 
 func editCAS(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx, t.oneEditor(editor("ed")))
-	if err != nil {
-		return err
-	}
-	before, err := s.w.mark()
+	s, before, err := t.begin(ctx, t.oneEditor(editor("ed")))
 	if err != nil {
 		return err
 	}
@@ -153,11 +149,7 @@ func editPaths(ctx context.Context, t *trial) error {
 }
 
 func editUnknown(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx, t.oneEditor(editor("ed")))
-	if err != nil {
-		return err
-	}
-	before, err := s.w.mark()
+	s, before, err := t.begin(ctx, t.oneEditor(editor("ed")))
 	if err != nil {
 		return err
 	}

@@ -438,11 +438,7 @@ func hostileWrite(ctx context.Context, t *trial) error {
 func (t *trial) attacked(ctx context.Context) error {
 	p := checker("one")
 	p.Target = "set by the world"
-	s, err := t.open(ctx, t.oneCheck(p))
-	if err != nil {
-		return err
-	}
-	before, err := s.w.mark()
+	s, before, err := t.begin(ctx, t.oneCheck(p))
 	if err != nil {
 		return err
 	}

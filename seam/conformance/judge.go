@@ -43,6 +43,16 @@ func (t *trial) open(ctx context.Context, s setup) (*session, error) {
 	return w.serve()
 }
 
+// begin is open, and the workspace as it is then, for untouched to compare with.
+func (t *trial) begin(ctx context.Context, s setup) (*session, map[string]string, error) {
+	o, err := t.open(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	before, err := o.w.mark()
+	return o, before, err
+}
+
 // finish ends the session, once, and judges how it behaved.
 func (s *session) finish() {
 	if s.peer == nil {
