@@ -40,6 +40,8 @@ func (e *Engine) Explain(ctx context.Context, items refusal.List) (refusal.List,
 		switch {
 		case info.SkipWorktree:
 			items[at[k]] = refusal.New(refusal.NotCheckedOut, it.Path, it.Op, "is left out by the sparse checkout; add it with `git sparse-checkout add` first")
+		case info.LeftOut != "":
+			items[at[k]] = refusal.New(refusal.NotCheckedOut, it.Path, it.Op, "holds %q, which the sparse checkout leaves out; add it with `git sparse-checkout add` first", cut(info.LeftOut))
 		case info.InSubmodule:
 			items[at[k]] = refusal.New(refusal.OtherRepository, it.Path, it.Op, "lies in a submodule or a nested repository; apply the patch there")
 		}

@@ -45,8 +45,8 @@ type Import struct {
 // leave, so that the plan holds plain operations only: overwrite becomes a
 // modify or a delete, what is to be ignored disappears, a directory becomes its
 // files. Something in a directory that no plan may take along (another repository,
-// a submodule, a protected directory) refuses its move or removal; ignored files
-// that are deleted with it, and empty directories that stay, are warned of. A character past the end of its line means the end, as LSP says; that
+// a submodule, a protected directory, a file that a sparse checkout leaves out) refuses its move or removal; ignored files
+// that go with it, and empty directories that stay, are warned of. A character past the end of its line means the end, as LSP says; that
 // too is settled here, with a warning, and never in a plan. Snippets, other
 // schemes and hosts, and files outside of the workspace are refused.
 func ImportWorkspaceEdit(data []byte, v View, l Limits) (Import, error) {

@@ -57,7 +57,7 @@ func (m *lspImporter) delete(op lspFileOperation, label string) error {
 		m.refuse(refusal.NotEmpty, p.String(), "the directory holds %d files, and recursive is not set", len(files))
 		return nil
 	}
-	if err := m.noteIgnored(p, files); err != nil {
+	if err := m.noteIgnored(p, files, "deleted"); err != nil {
 		return err
 	}
 	for _, f := range files {
@@ -134,6 +134,9 @@ func (m *lspImporter) renameDir(from, to snapshot.Path, target State, label stri
 		m.refuse(refusal.UnsupportedOperation, from.String(), "an empty directory is there; plans move files")
 		return nil
 	}
+	if err := m.noteIgnored(from, files, "moved"); err != nil {
+		return err
+	}
 	for _, f := range files {
 		st, err := m.walk.now(f)
 		if err != nil {
@@ -157,6 +160,15 @@ func (m *lspImporter) files(dir snapshot.Path) (out []snapshot.Path, ok bool, er
 		if p.Within(dir) && s.state.Kind != Absent {
 			found[p] = true
 		}
+	}
+	// What a sparse checkout leaves out is in the directory and not on disk: the change
+	// would do a part of it, and nobody would see which.
+	info, err := m.info([]snapshot.Path{dir})
+	if err != nil {
+		return nil, false, err
+	}
+	if left := info[0].LeftOut; left != "" {
+		m.refuse(refusal.NotCheckedOut, dir.String(), "holds %.200q, which the sparse checkout leaves out; add it with `git sparse-checkout add` first, so that the directory goes as a whole", left)
 	}
 	var empty []snapshot.Path
 	if err := m.liveFiles(dir, found, &empty); err != nil {
@@ -210,7 +222,7 @@ const ignoredShown = 3
 
 // noteIgnored warns of ignored files that go with their directory: no commit has
 // them, and whoever asks for a directory of sources to go may not think of them.
-func (m *lspImporter) noteIgnored(dir snapshot.Path, files []snapshot.Path) error {
+func (m *lspImporter) noteIgnored(dir snapshot.Path, files []snapshot.Path, how string) error {
 	info, err := m.info(files)
 	if err != nil {
 		return err
@@ -228,7 +240,7 @@ func (m *lspImporter) noteIgnored(dir snapshot.Path, files []snapshot.Path) erro
 		names += ", …"
 	}
 	if n > 0 {
-		m.warn("ignored files, which no commit has, are deleted with the directory %.200q: %d (%s)", dir, n, names[2:])
+		m.warn("ignored files, which no commit has, are %s with the directory %.200q: %d (%s)", how, dir, n, names[2:])
 	}
 	return nil
 }

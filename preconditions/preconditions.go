@@ -342,6 +342,8 @@ func (in Input) repository(i snapshot.PathInfo, f *Fact, p snapshot.Path, op int
 		return refusal.New(refusal.OtherRepository, p.String(), op, "lies in a submodule or a nested repository; apply the plan there"), true
 	case i.SkipWorktree && f != nil && f.Stat.Kind == vfs.KindInvalid:
 		return refusal.New(refusal.NotCheckedOut, p.String(), op, "is left out by the sparse checkout; add it with `git sparse-checkout add` first"), true
+	case i.LeftOut != "" && f != nil && f.Stat.Kind == vfs.KindInvalid:
+		return refusal.New(refusal.NotCheckedOut, p.String(), op, "stands where %q is, which the sparse checkout leaves out; add that with `git sparse-checkout add` first", cut(i.LeftOut)), true
 	case in.Staging && i.Filter != "":
 		return refusal.New(refusal.FilteredPath, p.String(), op, "goes through the content filter %q, which is never run here; apply without staging and use `git add`", cut(i.Filter)), true
 	}

@@ -85,6 +85,9 @@ type PathInfo struct {
 	Ignored      bool   // untracked and ignored
 	SkipWorktree bool   // sparse: in the index, not checked out
 	InSubmodule  bool   // inside a submodule or nested repository
+	// LeftOut is a tracked path above or below this one that a sparse checkout leaves
+	// out: not on disk, and yet there. "" for none.
+	LeftOut string
 	Filter       string // name of a configured content filter ("lfs"), "" for none
 }
 

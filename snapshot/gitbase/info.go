@@ -2,7 +2,10 @@ package gitbase
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"syscall"
 
 	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/snapshot/scan"
@@ -67,6 +70,17 @@ func (r *Repo) infoOf(ctx context.Context, e *env, x *index, walked map[string]*
 	l := &lookup{e: e, src: source{t: t, objs: r.objs, virt: virt}, root: root, seen: map[string]*rules{}, walked: walked}
 	out := make([]snapshot.PathInfo, len(paths))
 	inner := map[string]bool{} // directories asked about: paths come in crowds
+	leftOut := map[string]bool{}
+	absent := func(u *entry) (bool, error) {
+		if u.flags&skipWT == 0 {
+			return false, nil
+		}
+		_, err := root.Lstat(u.path)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			return true, nil
+		}
+		return false, err
+	}
 	for i, p := range paths {
 		in := &out[i]
 		for _, up := range p.Parents() {
@@ -76,8 +90,18 @@ func (r *Repo) infoOf(ctx context.Context, e *env, x *index, walked map[string]*
 				u := t.find(dir)
 				is = u != nil && gitlink(u) || r.repositoryAt(root, t, dir)
 				inner[dir] = is
+				if u != nil && !is {
+					if out, err := absent(u); err != nil {
+						return nil, err
+					} else if out {
+						leftOut[dir] = true
+					}
+				}
 			}
 			in.InSubmodule = in.InSubmodule || is
+			if leftOut[dir] {
+				in.LeftOut = dir
+			}
 		}
 		if in.InSubmodule {
 			continue // its own repository has the say
@@ -85,6 +109,16 @@ func (r *Repo) infoOf(ctx context.Context, e *env, x *index, walked map[string]*
 		if u := t.find(p.String()); u != nil {
 			in.Tracked, in.SkipWorktree = true, u.flags&skipWT != 0
 			in.InSubmodule = gitlink(u)
+		}
+		// What is below a directory of the index: the first that is not on disk says it.
+		for k := t.below(p.String()); in.LeftOut == "" && k < len(t.entries) && under(t.entries[k].path, p.String()); k++ {
+			out, err := absent(&t.entries[k])
+			if err != nil {
+				return nil, err
+			}
+			if out {
+				in.LeftOut = t.entries[k].path
+			}
 		}
 		rl, err := l.of(p.Dir())
 		if err != nil {
