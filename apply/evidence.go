@@ -98,7 +98,7 @@ func mergeNotes(ms []preconditions.Merge) []string {
 		if i == shown {
 			return append(out, fmt.Sprintf("and %d more were merged; the receipt lists all", len(ms)-i))
 		}
-		out = append(out, fmt.Sprintf("merged: %q had moved since the plan was made for it", cut(m.Path.String())))
+		out = append(out, fmt.Sprintf("merged: %q is not what the plan was made for; both changes are in it now", cut(m.Path.String())))
 	}
 	return out
 }
@@ -108,7 +108,7 @@ func mergedDetail(ms []preconditions.Merge) string {
 	if len(ms) == 0 {
 		return ""
 	}
-	s := fmt.Sprintf("merged with content that had moved since the plan was made: %q (expected %s, found %s)", cut(ms[0].Path.String()), ms[0].Expected.Blob(), ms[0].Found.Blob())
+	s := fmt.Sprintf("merged with content that is not what the change was made for: %q (expected %s, found %s)", cut(ms[0].Path.String()), ms[0].Expected.Blob(), ms[0].Found.Blob())
 	if len(ms) > 1 {
 		s += fmt.Sprintf(" and %d more", len(ms)-1)
 	}

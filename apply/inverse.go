@@ -26,6 +26,8 @@ type undo struct {
 	// perms are exact permission bits by path, filled by load; a plan itself can
 	// only say executable or not.
 	perms map[string]uint32
+	// merged are the changes that were merged with later edits; Op counts changes.
+	merged []preconditions.Merge
 
 	gone, moves, changes, back []editplan.Draft
 	out                        refusal.List
@@ -46,7 +48,7 @@ func newUndo(e *Engine, id string, ev Evidence) *undo {
 // that names become free, then renames, changes, and files that come back.
 func (u *undo) load(_ context.Context, v *View, base snapshot.Baseline) (editplan.File, refusal.List, error) {
 	clear(u.perms)
-	u.gone, u.moves, u.changes, u.back, u.out = nil, nil, nil, nil, nil
+	u.gone, u.moves, u.changes, u.back, u.out, u.merged = nil, nil, nil, nil, nil, nil
 	for _, p := range u.ev.Paths {
 		if p.After != nil {
 			if err := u.leave(v, p); err != nil {
@@ -73,6 +75,9 @@ func (u *undo) load(_ context.Context, v *View, base snapshot.Baseline) (editpla
 	}, slices.Concat(u.gone, moves, u.changes, u.back))
 	if err != nil {
 		return file, nil, err
+	}
+	for i := range u.merged {
+		u.merged[i].Op += len(u.gone) + len(moves)
 	}
 	return Named(file, UndoPrefix+u.id), nil, nil
 }
@@ -212,7 +217,15 @@ func (u *undo) comeBack(p PathRecord) error {
 		return fmt.Errorf("evidence of receipt %s names %.200q without a state", u.id, p.Path)
 	}
 	if p.Before.Kind != "file" {
-		u.refuse(refusal.UnsupportedOperation, p.Path, "was a symbolic link, which a plan cannot make; make it by hand")
+		b, it, err := u.preImage(p.Before, p.Path)
+		if err != nil {
+			return err
+		}
+		target := "TARGET; what it named is no longer kept"
+		if it == nil {
+			target = fmt.Sprintf("%q PATH", cut(string(b)))
+		}
+		u.refuse(refusal.UnsupportedOperation, p.Path, "was a symbolic link, which a plan cannot make; make it by hand (ln -s %s), and bring back the rest by a plan of your own", target)
 		return nil
 	}
 	b, it, err := u.preImage(p.Before, p.Path)
@@ -282,6 +295,7 @@ func (u *undo) change(v *View, p PathRecord, was *ImageRecord, path snapshot.Pat
 			return nil
 		}
 		d.Content = m.Bytes
+		u.merged = append(u.merged, preconditions.Merge{Path: path, Op: len(u.changes), Expected: after, Found: f.Digest, Made: snapshot.DigestOf(m.Bytes)})
 	}
 	u.changes = append(u.changes, d)
 	return nil

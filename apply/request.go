@@ -72,6 +72,8 @@ type Request struct {
 	// of paths that this brings back; Load may fill it.
 	Undoes string
 	Perms  map[string]uint32
+	// undo makes the plan of Undoes, and knows what it merged.
+	undo *undo
 	// Blobs is content that a session put for its proposals; nil for none.
 	Blobs Blobs
 	// Origin says whose plan it is; the zero value is the caller's own.

@@ -285,14 +285,31 @@ func (t *tx) admit(ctx context.Context) (bool, error) {
 			}
 			return t.admit(ctx)
 		}
-		return t.refuse(ctx, items)
+		return t.refuse(ctx, t.mergeable(in, items))
 	}
 	t.adm = adm
 	if adm != nil {
+		if t.r.undo != nil {
+			adm.Merges = append(adm.Merges, t.r.undo.merged...)
+		}
 		t.answer.Nets = adm.Nets
 		t.answer.Notes = append(t.answer.Notes, mergeNotes(adm.Merges)...)
 	}
 	return false, nil
+}
+
+// mergeable tells of the other way out where content has moved: nobody looks for a flag
+// that no answer names.
+func (t *tx) mergeable(in preconditions.Input, items refusal.List) refusal.List {
+	if in.Base != nil || t.r.undo != nil {
+		return items
+	}
+	for i, it := range items {
+		if it.Code == refusal.StaleBasis && it.Op >= 0 && it.Op < len(t.plan.Ops) && t.plan.Ops[it.Op].Kind != editplan.Delete {
+			items[i].Detail += ", or allow a clean three-way merge (--merge, or merge in config.json)"
+		}
+	}
+	return items
 }
 
 // check runs what the policy and the caller require, and decides.

@@ -47,7 +47,7 @@ func (e *Engine) Undo(ctx context.Context, receiptID string, r Request) (*Answer
 		return refuse(refusal.New(refusal.UnsupportedOperation, "", -1, "receipt %s (%s) changed no file, so there is nothing to take back", receiptID, st.Outcome))
 	}
 	u := newUndo(e, receiptID, ev)
-	r.Load, r.Perms = u.load, u.perms
+	r.Load, r.Perms, r.undo = u.load, u.perms, u
 	return e.Apply(ctx, r)
 }
 

@@ -123,6 +123,34 @@ func TestUndoFollowsFiles(t *testing.T) {
 		w.is("f", "F\n")
 		w.clean()
 	})
+	t.Run("a deleted link", func(t *testing.T) {
+		w := newWorld(t, map[string]string{"f": "F\n"})
+		w.link("f", "l")
+		w.commit()
+		id := w.plan().remove("l", "f").modify("f", "F\n", "G\n").apply().applied().str("receipt", "receiptId")
+		m := w.mark()
+		r := w.run("undo", id, "--json")
+		r.refused("unsupported-operation", "l")
+		if !strings.Contains(r.str("refusal", "detail"), `ln -s "f" PATH`) {
+			t.Errorf("the answer does not say what the link named: %s", r)
+		}
+		m.unchanged()
+	})
+	t.Run("what is merged is told", func(t *testing.T) {
+		w := newWorld(t, map[string]string{"a": "A\n", "f": nine})
+		two, ten := strings.Replace(nine, "2", "two", 1), strings.Replace(nine, "2", "two", 1)+"10\n"
+		id := w.plan().create("n", "n\n").rename("a", "b", "A\n").modify("f", nine, two).apply().applied().str("receipt", "receiptId")
+		w.write("f", ten, 0o644)
+		r := w.run("undo", id, "--json").applied()
+		w.is("f", nine+"10\n")
+		if !strings.Contains(r.str("assurance", "detail"), `"f"`) || !strings.Contains(r.errs, `merged: "f"`) {
+			t.Errorf("the answer does not tell of the merge: %s", r)
+		}
+		told := w.mergedNow(r.str("receipt", "receiptId"))
+		if len(told) != 1 || told[0]["path"] != "f" || told[0]["op"] != 2.0 || told[0]["expected"] != digest(two) || told[0]["found"] != digest(ten) || told[0]["made"] != digest(nine+"10\n") {
+			t.Errorf("the receipt says %v", told)
+		}
+	})
 	t.Run("edited in the same lines since", func(t *testing.T) {
 		w := newWorld(t, map[string]string{"f": nine})
 		one := "one" + nine[1:]

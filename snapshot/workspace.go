@@ -81,14 +81,14 @@ type File struct {
 
 // PathInfo is what the repository says of one path.
 type PathInfo struct {
-	Tracked      bool   // in the index
-	Ignored      bool   // untracked and ignored
-	SkipWorktree bool   // sparse: in the index, not checked out
-	InSubmodule  bool   // inside a submodule or nested repository
+	Tracked      bool // in the index
+	Ignored      bool // untracked and ignored
+	SkipWorktree bool // sparse: in the index, not checked out
+	InSubmodule  bool // inside a submodule or nested repository
 	// LeftOut is a tracked path above or below this one that a sparse checkout leaves
 	// out: not on disk, and yet there. "" for none.
 	LeftOut string
-	Filter       string // name of a configured content filter ("lfs"), "" for none
+	Filter  string // name of a configured content filter ("lfs"), "" for none
 }
 
 // StampInfo is implemented by workspaces that can tell PathInfo as of a stamp,

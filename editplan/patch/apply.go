@@ -48,6 +48,9 @@ type HunkFailure struct {
 	Want   string
 	Got    string // both cut, without newline; the first difference at At
 	Reason string // one sentence
+	// Unfit: the patch itself lacks what it takes or contradicts itself, so that it
+	// fits no state of the file.
+	Unfit bool
 }
 
 // Outcome is what Apply found. New is nil if there are failures.
@@ -356,11 +359,16 @@ func applyBinary(fp *FilePatch, old []byte, limit int64) Outcome {
 	fail := func(format string, a ...any) Outcome {
 		return Outcome{Failures: []HunkFailure{{Line: fp.Line, Reason: fmt.Sprintf(format, a...)}}}
 	}
+	unfit := func(format string, a ...any) Outcome {
+		o := fail(format, a...)
+		o.Failures[0].Unfit = true
+		return o
+	}
 	if fp.Binary.Method == NoData && fp.NewID != nullID {
-		return fail("the patch does not hold the data of this binary change; `git diff --binary` writes it")
+		return unfit("the patch was made without --binary and does not hold the data of this binary change; `git diff --binary` writes it")
 	}
 	if !isFullID(fp.OldID) || !isFullID(fp.NewID) {
-		return fail("a binary change needs an index line with full object ids, as `git diff --binary` writes it")
+		return unfit("a binary change needs an index line with full object ids, as `git diff --binary` writes it")
 	}
 	if fp.Old != "" {
 		if id := BlobID(old); id != fp.OldID {
@@ -374,13 +382,13 @@ func applyBinary(fp *FilePatch, old []byte, limit int64) Outcome {
 	}
 	out, err := fp.Binary.apply(old, limit)
 	if err != nil {
-		return fail("%v", err)
+		return unfit("%v", err)
 	}
 	if id := BlobID(out); id != fp.NewID {
-		return fail("the patch makes content %s and promises %s", id, fp.NewID)
+		return unfit("the patch makes content %s and promises %s", id, fp.NewID)
 	}
 	if fp.Kind == Delete && len(out) > 0 {
-		return fail("the patch removes the file and leaves content")
+		return unfit("the patch removes the file and leaves content")
 	}
 	return Outcome{New: out, Reports: []HunkReport{}}
 }

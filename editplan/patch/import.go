@@ -242,7 +242,11 @@ func (im *importer) file(fp *FilePatch) error {
 	out := Apply(fp, before.Bytes, im.o.Apply)
 	name := fp.Name()
 	for _, f := range out.Failures {
-		im.refuse(refusal.StaleBasis, name, "%s", f.sentence())
+		code := refusal.StaleBasis
+		if f.Unfit {
+			code = refusal.BadMessage
+		}
+		im.refuse(code, name, "%s", f.sentence())
 	}
 	for _, r := range out.Reports {
 		if r.Offset != 0 || r.Fuzz != 0 || r.NotFirst || r.NotLast {
@@ -322,12 +326,22 @@ func (im *importer) linkOK(fp *FilePatch, kind Kind, before, after Entry) bool {
 	case link && kind == Rename && after.Mode == before.Mode && string(after.Bytes) == string(before.Bytes):
 		return true
 	}
-	im.refuse(refusal.UnsupportedOperation, fp.Name(), "patch line %d makes or edits a symbolic link; only deleting and renaming one is supported", fp.Line)
+	what := "makes a symbolic link"
+	switch {
+	case link && after.Mode == snapshot.ModeSymlink && kind != Copy:
+		what = "changes what a symbolic link names"
+	case link && kind != Copy:
+		what = "makes a file of a symbolic link in one step"
+	}
+	im.refuse(refusal.UnsupportedOperation, fp.Name(), "patch line %d %s, and a plan can only delete or rename one; leave it out of the patch (git diff -- . ':!PATH') and do it with ln -s", fp.Line, what)
 	return false
 }
 
 // sentence is what a refusal says of a failed hunk.
 func (f HunkFailure) sentence() string {
+	if f.Unfit {
+		return fmt.Sprintf("patch line %d: %s", f.Line, f.Reason)
+	}
 	if f.Hunk == 0 {
 		return fmt.Sprintf("patch line %d: %s; make the patch anew from the present file", f.Line, f.Reason)
 	}
