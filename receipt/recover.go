@@ -123,12 +123,12 @@ func (s *Store) repair(deep bool) (*head, error) {
 	bad, cut := fits, false
 	if h != nil {
 		bad, cut = hs.wrong(h), h.boot != s.boot
-		h.into = h.slot // it may not be durable
-		if bad != fits {
-			h.into = 1 - h.slot
+		if h.into = h.slot; bad != fits || cut || hs.slot[1-h.slot] == nil {
+			h.into = 1 - h.slot // h is durable, or nothing is
 		}
 	}
 	if cut {
+		s.batch.Whole() // what is put back here is put back once
 		whole, err := s.reaches(h, hs.slot[1-h.slot])
 		if err != nil {
 			return nil, err
@@ -363,6 +363,9 @@ func (s *Store) adopt(h *head, lossy bool) (*head, error) {
 	}
 	for st := after[h.digest()]; st != nil; st = after[h.digest()] {
 		delete(after, st.Previous)
+		if err := s.owe(st); err != nil {
+			return nil, err
+		}
 		if h, err = s.advance(h, st); err != nil {
 			return nil, err
 		}

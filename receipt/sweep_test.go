@@ -54,7 +54,7 @@ func session(fsys vfs.FS, boot string, from, n int, mode home.SyncMode) (appende
 }
 
 // opened gives f a store of its own, which is closed without a barrier.
-func opened(fsys vfs.FS, f func(s *receipt.Store) error) error {
+func opened(fsys vfs.FS, boot string, f func(s *receipt.Store) error) error {
 	h, err := home.Open(fsys, "/home/u/.local/state/asp")
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func opened(fsys vfs.FS, f func(s *receipt.Store) error) error {
 		return err
 	}
 	defer st.Close()
-	s, err := receipt.Open(st, receipt.Options{Boot: "one"})
+	s, err := receipt.Open(st, receipt.Options{Boot: boot})
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func TestBarrierCoversThoseBefore(t *testing.T) {
 			mem := memfs.New(memfs.Options{})
 			var synced []string
 			for i := range unsynced + 2 {
-				err := opened(mem, func(s *receipt.Store) error {
+				err := opened(mem, "one", func(s *receipt.Store) error {
 					kept, err := s.Append(ctx, entry(i))
 					if err != nil || i > 0 && i <= unsynced {
 						return err
@@ -248,7 +248,7 @@ func TestEntriesWithoutABarrier(t *testing.T) {
 			mem := memfs.New(memfs.Options{})
 			var synced []string
 			for i := range first + unsynced {
-				err := opened(mem, func(s *receipt.Store) error {
+				err := opened(mem, "one", func(s *receipt.Store) error {
 					kept, err := s.Append(ctx, entry(i))
 					if err != nil || i >= first {
 						return err

@@ -38,7 +38,7 @@ func looks() []row {
 	const (
 		commit    = "apply/commit"
 		exchange  = "apply/exchange"
-		heads     = "TestEntriesWithoutABarrier|TestBarrierCoversThoseBefore|TestPowerCutKeepsTheChain|TestVerify|TestTornFirstHead|TestAnUnsyncedNewest"
+		heads     = "TestCutAfterCut|TestEntriesWithoutABarrier|TestBarrierCoversThoseBefore|TestPowerCutKeepsTheChain|TestVerify|TestTornFirstHead|TestAnUnsyncedNewest"
 		strangers = "TestEditInPlace|TestStrayInDisplaced|TestEditDuringUndo|TestWrongContent|TestForeign|TestStale|TestLateWrite|TestComparing|TestAttention|TestScenarios|TestGuaranteeIsEarned"
 	)
 	return []row{
@@ -105,7 +105,7 @@ func looks() []row {
 		{id: "look-receipt-digest", kind: "look", file: "receipt/head.go", pkg: "receipt", run: "TestVerifyFindsTampering|TestGlance",
 			text: "if e.Digest != text(v, \"digest\") || !isID", mutant: "if !isID"},
 		{id: "look-receipt-head-in-repair", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
-			text: "		h.into = h.slot // it may not be durable\n", mutant: "		h.into = 1 - h.slot\n"},
+			text: "if h.into = h.slot; bad != fits", mutant: "if h.into = 1 - h.slot; bad != fits"},
 		{id: "look-receipt-gap-after-a-cut", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
 			text: "		if !whole {\n", mutant: "		if !whole && false {\n"},
 		{id: "look-receipt-head-missing", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
