@@ -1,6 +1,7 @@
 package commit_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -14,6 +15,41 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// TestCommitRecordHasRoom: what a usual plan seals is written over bytes that the data
+// barrier made durable, so that its sync is of content alone: the journal is as long
+// when the record is durable as it was before the first swap.
+func TestCommitRecordHasRoom(t *testing.T) {
+	s := scenarioNamed(t, "CR-01 mixed")
+	w := newWorld(t, s.before)
+	env, done := w.mustEnv(w.fs)
+	defer done()
+	size := func() int64 {
+		d := w.root(w.fs, env.TxDir)
+		defer d.Close()
+		st, err := d.Lstat("tx1/journal")
+		w.ok(err)
+		return st.Size
+	}
+	var swap, commitBegan, stored int64
+	_, err := runIn(env, "tx1", s.changes(t), commit.Options{
+		Sync: commit.SyncEach,
+		Seal: func(context.Context, commit.Facts) ([]byte, error) { return make([]byte, 8000), nil },
+		Step: func(name string) {
+			switch name {
+			case "swap":
+				swap = size()
+			case "commit":
+				commitBegan = size()
+			}
+		},
+		AfterCommit: func(context.Context, []byte, commit.Facts) error { stored = size(); return nil },
+	})
+	w.ok(err)
+	if swap < 8000 || commitBegan != swap || stored != swap {
+		t.Errorf("the journal had %d bytes at the first swap, %d before its commit record and %d after it", swap, commitBegan, stored)
+	}
+}
 
 func scenarioNamed(t testing.TB, name string) scenario {
 	t.Helper()

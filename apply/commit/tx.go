@@ -305,6 +305,9 @@ func (t *tx) makeReady(ctx context.Context) (refusal.List, error) {
 	if err := t.w.Intent(t.log.Steps, t.log.Emptied); err != nil {
 		return nil, err
 	}
+	if n := roomFor(len(t.log.Steps)); n <= maxRoom && t.o.Seal != nil && t.facts.Style != SyncNone {
+		t.w.Room(n)
+	}
 	if err := t.w.Flush(); err != nil {
 		return nil, err
 	}
@@ -320,6 +323,13 @@ func (t *tx) makeReady(ctx context.Context) (refusal.List, error) {
 	}
 	return nil, ctx.Err()
 }
+
+// roomFor is how much the commit record of n steps may take, by what the receipts of
+// usual plans do. A longer one is right, too, and its sync takes longer.
+func roomFor(n int) int { return 8<<10 + n*768 }
+
+// maxRoom is where writing the room begins to cost what it saves.
+const maxRoom = 128 << 10
 
 // decide writes the commit record. An error other than ErrIndeterminate means
 // that there is durably none.

@@ -94,6 +94,79 @@ func TestTorn(t *testing.T) {
 	}
 }
 
+// TestRoom: the room behind an intent is zeros that no reader takes for a record. A
+// commit record is written over it and leaves the size of the file alone, one that is
+// longer makes the file longer, and both are read. What was cut off is gone, and so is
+// the room behind it.
+func TestRoom(t *testing.T) {
+	for _, size := range []int{0, 100, 5000, 20000} {
+		root, err := memfs.New(memfs.Options{}).OpenRoot("/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := func() []byte {
+			t.Helper()
+			f, err := root.Open("journal")
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := io.ReadAll(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		w, err := journal.Create(root, "journal", "tx1", "tag", areas())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(w.Flush(), w.Intent(steps(), nil)); err != nil {
+			t.Fatal(err)
+		}
+		w.Room(5000)
+		if err := errors.Join(w.Flush(), w.Sync()); err != nil {
+			t.Fatal(err)
+		}
+		before := read()
+		if len(before)%4096 != 0 || int64(len(before)) < w.Size()+5000 {
+			t.Fatalf("%d bytes after %d of records", len(before), w.Size())
+		}
+		if l, err := journal.Read(bytes.NewReader(before)); err != nil || !l.Ready || l.Committed || l.Valid != w.Size() {
+			t.Fatalf("intent with room: %+v %v, want valid up to %d", l, err, w.Size())
+		}
+		intent := w.Size()
+		evidence := bytes.Repeat([]byte("e"), size)
+		if err := errors.Join(w.Commit(evidence), w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		after := read()
+		if fits := w.Size() <= int64(len(before)); fits != (len(after) == len(before)) || fits != (size <= 5000) {
+			t.Errorf("evidence of %d: the file had %d bytes and has %d, records take %d", size, len(before), len(after), w.Size())
+		}
+		if l, err := journal.Read(bytes.NewReader(after)); err != nil || !l.Committed || !bytes.Equal(l.Evidence, evidence) || l.Valid != w.Size() {
+			t.Errorf("evidence of %d: not read: committed %v, valid to %d of %d, %v", size, l.Committed, l.Valid, w.Size(), err)
+		}
+		// Every sector of the record may be missing.
+		for at := intent / 512 * 512; at < w.Size(); at += 512 {
+			torn := bytes.Clone(after)
+			from, to := max(at, intent), min(at+512, w.Size())
+			clear(torn[from:to])
+			if bytes.Equal(torn, after) {
+				continue
+			}
+			if l, err := journal.Read(bytes.NewReader(torn)); err != nil || !l.Ready || l.Committed {
+				t.Fatalf("evidence of %d without the sector at %d: %v %v", size, at, l.Committed, err)
+			}
+		}
+		if err := w.Cut(intent); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := journal.Read(bytes.NewReader(read())); err != nil || !l.Ready || l.Committed || int64(len(read())) != intent {
+			t.Errorf("cut: %v %v", l.Committed, err)
+		}
+	}
+}
+
 // TestFlipped: no single flipped bit makes another journal.
 func TestFlipped(t *testing.T) {
 	whole, _ := journal.Read(bytes.NewReader(write(t, steps(), true)))

@@ -83,6 +83,22 @@ func (f *osFile) Write(p []byte) (int, error) {
 	return done, nil
 }
 
+func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
+	done := 0
+	for done < len(p) {
+		var n int
+		err := f.do("write", func(fd int) (err error) { n, err = unix.Pwrite(fd, p[done:], off+int64(done)); return })
+		if err != nil {
+			return done, err
+		}
+		if n == 0 {
+			return done, io.ErrShortWrite
+		}
+		done += n
+	}
+	return done, nil
+}
+
 // ReadFrom copies all of r, inside the kernel where r is a file: such a copy
 // shares blocks on file systems that can (xfs, btrfs).
 func (f *osFile) ReadFrom(r io.Reader) (int64, error) {

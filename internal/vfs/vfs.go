@@ -145,6 +145,9 @@ type File interface {
 	// Stat describes the open file, whatever its name is now. The first call
 	// after Open may give what Open saw.
 	Stat() (Stat, error)
+	// WriteAt writes at off, over what is there and beyond the end, and leaves the
+	// place of Read and Write alone.
+	io.WriterAt
 	// Truncate cuts or extends the file.
 	Truncate(size int64) error
 	// Chmod, Chown set exact bits and ids (the umask does not apply).

@@ -52,6 +52,19 @@ func (h *file) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
+// WriteAt is as Write.
+func (h *file) WriteAt(p []byte, off int64) (n int, err error) {
+	err = h.fs.do(Event{Op: Write, Path: h.path, Size: int64(len(p))}, func(f Fault) (err error) {
+		b := p
+		if f.Short > 0 {
+			b = p[:min(f.Short, len(p))]
+		}
+		n, err = h.under.WriteAt(b, off)
+		return err
+	})
+	return n, err
+}
+
 // ReadFrom counts as one write, however the bytes come.
 func (h *file) ReadFrom(r io.Reader) (n int64, err error) {
 	err = h.fs.do(Event{Op: Write, Path: h.path, Size: -1}, func(f Fault) (err error) {

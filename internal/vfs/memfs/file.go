@@ -71,34 +71,48 @@ func (h *file) ReadAt(p []byte, off int64) (n int, err error) {
 
 // Write writes what fits under the limit and then fails with ENOSPC.
 func (h *file) Write(p []byte) (n int, err error) {
-	err = h.do("write", func() error {
-		if len(p) == 0 {
-			return nil
-		}
-		if !h.writable {
-			return syscall.EBADF
-		}
-		f := h.fs
-		b := p
-		var full error
-		if grows := h.off + int64(len(p)) - int64(len(h.node.data)); f.opt.Limit > 0 && grows > 0 {
-			if over := f.used + grows - f.opt.Limit; over > 0 {
-				full = syscall.ENOSPC
-				b = p[:max(0, int64(len(p))-over)]
-			}
-		}
-		n = len(b)
-		if n > 0 {
-			was := len(h.node.data)
-			h.node.write(h.off, b)
-			f.used += int64(len(h.node.data) - was)
-			h.off += int64(n)
-			h.node.mtime = f.tick()
-			h.node.ctime = f.clock
-		}
-		return full
+	err = h.do("write", func() (err error) {
+		n, err = h.writeAt(p, h.off)
+		h.off += int64(n)
+		return err
 	})
 	return n, err
+}
+
+func (h *file) WriteAt(p []byte, off int64) (n int, err error) {
+	err = h.do("write", func() (err error) {
+		if off < 0 {
+			return syscall.EINVAL
+		}
+		n, err = h.writeAt(p, off)
+		return err
+	})
+	return n, err
+}
+
+func (h *file) writeAt(p []byte, off int64) (n int, full error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if !h.writable {
+		return 0, syscall.EBADF
+	}
+	f := h.fs
+	b := p
+	if grows := off + int64(len(p)) - int64(len(h.node.data)); f.opt.Limit > 0 && grows > 0 {
+		if over := f.used + grows - f.opt.Limit; over > 0 {
+			full = syscall.ENOSPC
+			b = p[:max(0, int64(len(p))-over)]
+		}
+	}
+	if n = len(b); n > 0 {
+		was := len(h.node.data)
+		h.node.write(off, b)
+		f.used += int64(len(h.node.data) - was)
+		h.node.mtime = f.tick()
+		h.node.ctime = f.clock
+	}
+	return n, full
 }
 
 func (h *file) Stat() (s vfs.Stat, err error) {

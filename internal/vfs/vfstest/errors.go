@@ -197,6 +197,7 @@ func testErrors(t *testing.T, place func(t *testing.T) Place) {
 		{"rename without a mode", re("f", "new", vfs.RenameInvalid), syscall.EINVAL},
 
 		{"write without right", readonly(func(h vfs.File) error { _, err := h.Write([]byte("x")); return err }), syscall.EBADF},
+		{"write at a place without right", readonly(func(h vfs.File) error { _, err := h.WriteAt([]byte("x"), 0); return err }), syscall.EBADF},
 		{"truncate without right", readonly(func(h vfs.File) error { return h.Truncate(0) }), syscall.EINVAL},
 		{"read before start", readonly(func(h vfs.File) error { _, err := h.ReadAt(make([]byte, 1), -1); return err }), syscall.EINVAL},
 		{"attribute without a class", readonly(func(h vfs.File) error { return h.SetXattr("name", nil) }), syscall.EOPNOTSUPP},

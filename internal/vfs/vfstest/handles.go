@@ -67,9 +67,21 @@ func testFiles(t *testing.T, place func(t *testing.T) Place) {
 	if got, want := content(), "hell"+strings.Repeat("\x00", 7)+"!"; got != want {
 		t.Errorf("write behind the end: got %q, want %q", got, want)
 	}
+	if n, err := f.WriteAt([]byte("HE"), 0); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n, err := f.WriteAt([]byte("end"), 13); n != 3 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n, err := f.Write([]byte("?")); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if got, want := content(), "HEll"+strings.Repeat("\x00", 7)+"!?end"; got != want {
+		t.Errorf("write over the start, behind the end and at the place before: got %q, want %q", got, want)
+	}
 	must(t, f.Truncate(2))
 	must(t, f.Truncate(4))
-	if got, want := content(), "he\x00\x00"; got != want {
+	if got, want := content(), "HE\x00\x00"; got != want {
 		t.Errorf("cut and grown: got %q, want %q", got, want)
 	}
 
