@@ -25,3 +25,11 @@ func DecodeIndex(raw []byte) (n int, paths []string, err error) {
 
 // WhyWalked is why the last look of a resident work tree was a walk.
 func (r *Repo) WhyWalked() string { return r.keep.why }
+
+// Watches are those of what a resident work tree remembers; nil for none.
+func Watches(r *Repo) any {
+	if r.keep.m == nil || r.keep.m.tree == nil {
+		return nil
+	}
+	return r.keep.m.tree
+}

@@ -304,6 +304,51 @@ func TestResidentWalks(t *testing.T) {
 	}
 }
 
+// A walk goes on with the watches of the one before: to end them takes the kernel
+// longer than the walk. What came, went and moved meanwhile is watched as it is now.
+func TestResidentWalkKeepsItsWatches(t *testing.T) {
+	r := sample(t)
+	repo := r.reside(t, gitbase.ResidentOptions{})
+	defer repo.Close()
+	watched(t, repo)
+	first := gitbase.Watches(repo)
+	for range 3 {
+		must(t, os.RemoveAll(r.path("d1/s0")))
+		must(t, os.Rename(r.path("d2/s0"), r.path("d1/s0")))
+		must(t, os.Rename(r.path("d3"), r.path("d2/s0")))
+		must(t, os.Mkdir(r.path("d3"), 0o755))
+		r.same(t, stamp(t, repo, false), "walk")
+		must(t, os.WriteFile(r.path("d1/s0/new"), nil, 0o644))
+		must(t, os.WriteFile(r.path("d2/s0/new"), nil, 0o644))
+		s := watched(t, repo)
+		if r.same(t, s, "look"); !s.Watched {
+			t.Error("the look after a walk was another walk")
+		}
+	}
+	if first == nil || gitbase.Watches(repo) != first {
+		t.Error("a walk made watches of its own")
+	}
+
+	// One that belongs to the state no more is not watched: under its next name it would
+	// pass for another.
+	must(t, os.Mkdir(r.path("u"), 0o755))
+	watched(t, repo)
+	must(t, os.WriteFile(r.path(".git/info/exclude"), []byte("u\n"), 0o644))
+	watched(t, repo)
+	must(t, os.Rename(r.path("u"), r.path("v")))
+	watched(t, repo)
+	if s := watched(t, repo); !s.Watched || gitbase.Watches(repo) != first {
+		t.Errorf("after %q: watched %v", repo.WhyWalked(), s.Watched)
+	}
+
+	// Nobody noted what a look that came to nothing had watched.
+	must(t, os.Mkdir(r.path("w"), 0o755))
+	must(t, os.Link(r.path("d4/top"), r.path("w/second")))
+	if s := watched(t, repo); s.Watched || gitbase.Watches(repo) == first {
+		t.Errorf("after a second name: watched %v", s.Watched)
+	}
+}
+
 // A watched stamp is what a walk finds, after any changes.
 func TestResidentModel(t *testing.T) {
 	changes := 2000
@@ -337,6 +382,11 @@ func TestResidentModel(t *testing.T) {
 			m.change(t)
 		}
 		done += n
+		if when.IntN(4) == 0 { // a walk in between, which goes on with the watches
+			m.r.same(t, stamp(t, repo, false), "walk\n"+strings.Join(m.log, "\n"))
+			m.change(t)
+			done++
+		}
 		s := watched(t, repo)
 		m.r.same(t, s, strings.Join(m.log, "\n"))
 		m.log, m.linked = m.log[:0], false
