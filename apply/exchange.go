@@ -74,7 +74,7 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 		}
 		return false, nil
 	case commit.NeedsAttention:
-		return false, errors.Join(ErrAttention, err)
+		return false, t.undecided(res.Area, err)
 	}
 	if err != nil {
 		if res.Outcome == commit.RolledBack {

@@ -100,6 +100,12 @@ func WireError(err error) *wire.Error {
 	if errors.As(err, &f) && f.Receipt != "" {
 		detail = "receipt " + f.Receipt
 	}
+	if errors.Is(err, ErrAttention) {
+		w := wire.NewError(wire.CodeNotReady, wire.FailHealth, msg, detail)
+		no := false // a person has to decide first
+		w.Data.Retryable = &no
+		return w
+	}
 	if errors.Is(err, context.Canceled) || f != nil && f.Outcome == receipt.Cancelled {
 		return wire.NewError(wire.CodeCancelled, wire.FailHealth, msg, detail)
 	}

@@ -28,6 +28,7 @@ func (e *Engine) recoverLocked(ctx context.Context) ([]commit.Recovered, error) 
 		Completed: func(ctx context.Context, r commit.Recovered) error {
 			return e.keep(ctx, r.Evidence, commit.SyncFS)
 		},
+		Acknowledged: e.acknowledged,
 	})
 	if len(rec) > 0 {
 		if rerr := e.receipts.Recover(ctx); rerr != nil {
@@ -51,6 +52,22 @@ func (e *Engine) recoverLocked(ctx context.Context) ([]commit.Recovered, error) 
 		return rec, err
 	}
 	return rec, e.account(ctx, rec)
+}
+
+// acknowledged tells whether the receipt of a transaction is stored as that of a success,
+// and makes it durable then: what it stands for is about to be tidied up.
+func (e *Engine) acknowledged(ctx context.Context, txid string) (bool, error) {
+	if err := e.receipts.Recover(ctx); err != nil {
+		return false, err
+	}
+	st, err := e.receipts.LastApplied(ctx)
+	if err != nil || st == nil {
+		return false, err
+	}
+	if id, _ := st.Evidence.Get("transaction"); id.Str() != txid {
+		return false, nil
+	}
+	return true, e.receipts.Sync(home.WholeFS)
 }
 
 // account leaves a receipt for every attempt that a crash ended and recovery
@@ -162,50 +179,89 @@ func (e *Engine) Blob(id string) (io.ReadCloser, error) {
 	return r, err
 }
 
+// Resolution is what Resolve did.
+type Resolution struct {
+	Decided []string   // paths
+	Kept    []KeptBlob // what gave way at them
+}
+
+// KeptBlob is content that gave way at a path, kept as a blob.
+type KeptBlob struct {
+	Path string
+	Blob snapshot.Digest
+}
+
 // Resolve ends the need for attention at the paths named, or at all. The bytes
-// that give way are kept as a blob first; their ids are returned.
-func (e *Engine) Resolve(ctx context.Context, k commit.Keep, paths []string) (resolved []string, kept []snapshot.Digest, err error) {
+// that give way are kept as a blob first. Every path that can be decided is; the
+// error names all others, and why.
+func (e *Engine) Resolve(ctx context.Context, k commit.Keep, paths []string) (r Resolution, err error) {
 	err = e.locked(ctx, func() error {
 		env := e.env(e.extraDirs())
 		all, err := commit.Attention(ctx, env)
 		if err != nil {
 			return err
 		}
-		if len(paths) == 0 {
+		todo := paths
+		if len(todo) == 0 {
 			for _, a := range all {
 				if !a.Damaged { // there is nothing to choose between; the directory goes by hand
-					paths = append(paths, a.Path)
+					todo = append(todo, a.Path)
 				}
 			}
 		}
-		for _, p := range paths {
-			if i := slices.IndexFunc(all, func(a commit.AttentionPath) bool { return a.Damaged && a.Path == p }); i >= 0 {
-				return half(all[i : i+1])
-			}
-			save := func(i commit.PreImage, r io.Reader) error {
-				id := "keep-" + home.Random(12)
-				w, err := e.packs.Begin(id)
+		// One that gives way may make room for another: a file in a directory that is
+		// in the place of a file. So it is tried again as long as that helps.
+		for len(todo) > 0 {
+			var left []string
+			var errs []error
+			for _, p := range todo {
+				err := e.resolve(ctx, env, all, p, k, &r)
+				if ctx.Err() != nil {
+					return err
+				}
 				if err != nil {
-					return err
+					left, errs = append(left, p), append(errs, err)
 				}
-				defer w.Close()
-				if err := w.Add(i.Digest, i.Size, r); err != nil {
-					return err
-				}
-				if err := w.Finish(); err != nil {
-					return err
-				}
-				kept = append(kept, i.Digest)
-				return w.Sync()
 			}
-			if err := commit.Resolve(ctx, env, p, k, save); err != nil {
-				return err
+			if len(left) == len(todo) {
+				return errors.Join(errs...)
 			}
-			resolved = append(resolved, p)
+			todo = left
 		}
 		return nil
 	})
-	return resolved, kept, err
+	return r, err
+}
+
+func (e *Engine) resolve(ctx context.Context, env commit.Env, all []commit.AttentionPath, p string, k commit.Keep, r *Resolution) error {
+	if i := slices.IndexFunc(all, func(a commit.AttentionPath) bool { return a.Damaged && a.Path == p }); i >= 0 {
+		return half(all[i : i+1])
+	}
+	save := func(i commit.PreImage, b io.Reader) error {
+		w, err := e.packs.Begin("keep-" + home.Random(12))
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		if err := w.Add(i.Digest, i.Size, b); err != nil {
+			return err
+		}
+		if err := w.Finish(); err != nil {
+			return err
+		}
+		if err := w.Sync(); err != nil {
+			return err
+		}
+		if kept := (KeptBlob{p, i.Digest}); !slices.Contains(r.Kept, kept) {
+			r.Kept = append(r.Kept, kept)
+		}
+		return nil
+	}
+	if err := commit.Resolve(ctx, env, p, k, save); err != nil {
+		return err
+	}
+	r.Decided = append(r.Decided, p)
+	return nil
 }
 
 // locked runs f under the workspace lock.

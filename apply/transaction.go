@@ -85,8 +85,8 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 	defer t.closeView()
 	if err := t.run(ctx); err != nil {
 		out := receipt.Failed
-		if ctx.Err() != nil {
-			out = receipt.Cancelled
+		if ctx.Err() != nil && !errors.Is(err, ErrAttention) {
+			out = receipt.Cancelled // which says that nothing is changed
 		}
 		return &t.answer, t.fail(context.WithoutCancel(ctx), err, out)
 	}
@@ -427,7 +427,7 @@ func (t *tx) journal(ctx context.Context) (bool, error) {
 		return false, nil
 	case commit.NeedsAttention:
 		t.answer.Attention = res.Paths
-		return false, errors.Join(ErrAttention, err)
+		return false, t.undecided("", err)
 	}
 	if err != nil {
 		if res.Outcome == commit.RolledBack {

@@ -319,6 +319,29 @@ func (s *Store) List(ctx context.Context) ([]Summary, error) {
 	return out, nil
 }
 
+// LastApplied is the newest readable entry of a change that was applied, nil without
+// one. Changes of one workspace are applied one after the other, so no later one is
+// applied.
+func (s *Store) LastApplied(ctx context.Context) (*Stored, error) {
+	es, err := s.receipts.List()
+	if err != nil {
+		return nil, fmt.Errorf("find the last applied change: %w", err)
+	}
+	slices.SortFunc(es, func(a, b vfs.DirEntry) int { return strings.Compare(b.Name, a.Name) })
+	for _, e := range es {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("find the last applied change: %w", err)
+		}
+		if id, ok := strings.CutSuffix(e.Name, ".json"); !ok || !isID(id) {
+			continue
+		}
+		if st, err := s.read(e.Name); err == nil && st.Outcome == Applied {
+			return st, nil
+		}
+	}
+	return nil, nil
+}
+
 // names lists the names in receipts/ that look like those of this chain's
 // receipts, sorted, which is by time.
 func (s *Store) names() ([]string, error) {

@@ -201,6 +201,11 @@ type RecoverOptions struct {
 	// removed, with the evidence in r; it stores the receipt. An error keeps
 	// the journal and ends Recover.
 	Completed func(ctx context.Context, r Recovered) error
+	// Acknowledged, if set, tells whether a stored receipt says that the transaction was
+	// applied. It is asked where the intent is whole and the commit record is not: a
+	// receipt is stored after the record was durable, so the record was damaged then, and
+	// to take the change back would belie an answer that was given.
+	Acknowledged func(ctx context.Context, txid string) (bool, error)
 }
 
 // Recover finishes or undoes whatever a crash left under env.TxDir. A
@@ -246,7 +251,7 @@ type Keep uint8
 const (
 	KeepInvalid Keep = iota
 	KeepMine         // what is on disk now stays
-	KeepTheirs       // the pre-image is put back
+	KeepTheirs       // the pre-image is put back; of a moved file that was edited since: it goes back to its name
 )
 
 // Attention lists the paths that need attention, of all transactions kept.
@@ -262,9 +267,10 @@ func ShowPreImage(ctx context.Context, env Env, path string) (io.ReadCloser, err
 }
 
 // Resolve ends the need for attention at path. KeepMine leaves what is on disk
-// and drops the pre-image; KeepTheirs puts the pre-image back (removes the path
-// where the pre-image is its absence), after save was given the bytes on disk
-// and returned nil: no byte is lost. save is not called where nothing is there.
+// and drops the pre-image, after save was given that and returned nil; KeepTheirs
+// puts the pre-image back (removes the path where the pre-image is its absence),
+// after save was given the bytes on disk: no byte is lost either way. save is not
+// called where nothing goes.
 // When the last path of a transaction is resolved its journal is removed.
 // errors.Is(err, ErrNoAttention) if path needs none. The lock must be held.
 func Resolve(ctx context.Context, env Env, path string, k Keep, save func(PreImage, io.Reader) error) error {

@@ -119,7 +119,7 @@ func TestDamagedJournal(t *testing.T) {
 					t.Errorf("the bytes of f%d are gone", i)
 				}
 			}
-			if err := commit.Resolve(context.Background(), env, filepath.Join(tx, "tx-1"), commit.KeepMine, nil); err == nil {
+			if err := commit.Resolve(context.Background(), env, filepath.Join(tx, "tx-1"), commit.KeepMine, func(commit.PreImage, io.Reader) error { return nil }); err == nil {
 				t.Error("resolved by dropping what is kept")
 			}
 		})

@@ -195,6 +195,15 @@ func recoverOne(ctx context.Context, env Env, id string, o RecoverOptions) (r Re
 	case t.log.Committed:
 		return t.complete(ctx, r, o)
 	case t.log.Ready:
+		if o.Acknowledged != nil {
+			was, err := o.Acknowledged(ctx, id)
+			if err != nil {
+				return r, false, err
+			}
+			if was {
+				return t.stand(ctx, r)
+			}
+		}
 		return t.takeBack(r)
 	}
 	damaged, err := t.damaged()
@@ -286,6 +295,39 @@ func (t *tx) complete(ctx context.Context, r Recovered, o RecoverOptions) (Recov
 		}
 	}
 	return r, true, t.clean()
+}
+
+const (
+	noteAcknowledged = "its commit record was damaged; the stored receipt says that it was applied, and everything is as it says"
+	whyAcknowledged  = "the stored receipt says that the change was applied, its commit record is damaged, and this is not what the change left here"
+)
+
+// stand ends a transaction whose commit record is damaged and whose receipt is stored.
+// Where everything is as the plan left it, it is done. Anything else is a person's to
+// decide: nothing is taken back that was acknowledged, and nothing is written over.
+func (t *tx) stand(ctx context.Context, r Recovered) (Recovered, bool, error) {
+	var open []journal.Open
+	for i := range t.log.Steps {
+		s := &t.log.Steps[i]
+		x, err := t.sides(s)
+		if err != nil {
+			return r, false, err
+		}
+		// Of a directory nothing else was said but that it is there.
+		if s.After.Kind == vfs.KindDir && x.live.Kind != vfs.KindDir || s.After.Kind != vfs.KindDir && !x.live.is(s.After) {
+			open = append(open, journal.Open{Step: i, Why: whyAcknowledged})
+			r.Paths = append(r.Paths, s.Live.String())
+		}
+		t.release(x)
+	}
+	if len(open) > 0 {
+		r.Outcome = NeedsAttention
+		slices.Sort(r.Paths)
+		return r, true, t.keepOpen(open)
+	}
+	t.log.Committed = true
+	t.notes = append(t.notes, noteAcknowledged)
+	return t.complete(ctx, r, RecoverOptions{}) // its receipt is stored
 }
 
 func (t *tx) takeBack(r Recovered) (Recovered, bool, error) {

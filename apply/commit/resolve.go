@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,8 +19,8 @@ import (
 type saver func(PreImage, io.Reader) error
 
 func resolve(ctx context.Context, env Env, path string, k Keep, save func(PreImage, io.Reader) error) error {
-	if k != KeepMine && k != KeepTheirs || k == KeepTheirs && save == nil {
-		return errors.New("resolve: choose what to keep, and where to save what is replaced")
+	if k != KeepMine && k != KeepTheirs || save == nil {
+		return errors.New("resolve: choose what to keep, and where to save what goes")
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -30,7 +31,11 @@ func resolve(ctx context.Context, env Env, path string, k Keep, save func(PreIma
 	err := atPath(env, path, func(t *tx, open []journal.Open, at int) error {
 		t.facts.Style = SyncEach
 		i := open[at].Step
-		if k == KeepTheirs {
+		if k == KeepMine {
+			if err := t.giveWay(&t.log.Steps[i], save); err != nil {
+				return err
+			}
+		} else {
 			if err := t.putBack(&t.log.Steps[i], save); err != nil {
 				return err
 			}
@@ -59,6 +64,43 @@ func resolve(ctx context.Context, env Env, path string, k Keep, save func(PreIma
 		return fmt.Errorf("resolve %.200q: %w", path, err)
 	}
 	return nil
+}
+
+// giveWay hands what the transaction holds of a step to save, before it is removed with
+// the transaction: the bytes from before, or a stranger's that were displaced, may be the
+// only copy. What is the plan's own is kept by whoever made the plan.
+func (t *tx) giveWay(s *journal.Step, save saver) error {
+	x, err := t.sides(s)
+	if err != nil {
+		return err
+	}
+	defer t.release(x)
+	if x.area != nil && !x.kept.Absent() && !x.kept.is(s.After) {
+		if _, err := saveNow(x.area, s.Name, save); err != nil {
+			return fmt.Errorf("what is kept as %s: %w", filepath.Join(t.where(), s.Name), err)
+		}
+	}
+	// A file that was moved into a directory which a power cut left in our area is at
+	// no name of the user's: it would go with the area, or stay where nobody looks.
+	if !t.unplaced(s.Live.Path) || x.live.Absent() || x.live.Kind == vfs.KindDir {
+		return nil
+	}
+	was, err := saveNow(x.d, x.name, save)
+	if err != nil {
+		return err
+	}
+	return t.dropSaved(x.d, x.name, was, func() error { return nil })
+}
+
+// unplaced tells whether a path leads through a directory that is in an area and not at
+// its place.
+func (t *tx) unplaced(p string) bool {
+	for dir, _ := split(p); dir != "."; dir, _ = split(dir) {
+		if _, is := t.dirs.moved[dir]; is {
+			return true
+		}
+	}
+	return false
 }
 
 // dropNewDirs removes the directories that the transaction made and that hold
@@ -147,7 +189,15 @@ func (t *tx) moveBack(s *journal.Step, save saver) error {
 	}
 	defer t.release(x)
 	if x.live.Absent() {
-		return nil
+		// Somebody took it away since, or moved it back, which a look at its old name
+		// tells.
+		switch old, err := t.lookAt(s.From, s.Before); {
+		case err != nil:
+			return err
+		case old.is(s.Before):
+			return nil
+		}
+		return errors.New("the bytes from before the transaction are not kept: the file was moved, and is not at its new name any more")
 	}
 	if err := t.makeParents(live(s.From)); err != nil {
 		return err
@@ -178,6 +228,20 @@ func (t *tx) moveBack(s *journal.Step, save saver) error {
 		return err
 	}
 	return t.dropSaved(x.d, x.name, saved, func() error { return x.d.Rename(x.name, from.Dir, name, vfs.Exchange) })
+}
+
+// lookAt is what is at a live path now, absent where nothing can be reached.
+func (t *tx) lookAt(path string, like journal.Image) (seen, error) {
+	dir, name := split(path)
+	d, err := t.dirs.get("", dir)
+	if err != nil {
+		if unreachable(err) {
+			err = nil
+		}
+		return seen{}, err
+	}
+	defer t.dirs.put(d)
+	return look(d, name, like)
 }
 
 // saved is what saveNow handed out.

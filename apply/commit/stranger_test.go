@@ -405,7 +405,15 @@ func TestLateWrite(t *testing.T) {
 		t.Fatalf("kept %q", b)
 	}
 	p.Close()
-	w.ok(commit.Resolve(context.Background(), e, "a", commit.KeepMine, nil))
+	late := ""
+	w.ok(commit.Resolve(context.Background(), e, "a", commit.KeepMine, func(_ commit.PreImage, r io.Reader) error {
+		b, err := io.ReadAll(r)
+		late = string(b)
+		return err
+	}))
+	if late != "a old\nlate\n" {
+		t.Fatalf("gave way unsaved: %q", late)
+	}
 	same(t, "kept mine", state(t, w.fs), after)
 	if l := leftovers(t, w.fs); len(l) > 0 {
 		t.Fatalf("left over: %v", l)

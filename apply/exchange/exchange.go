@@ -127,4 +127,7 @@ type Result struct {
 	Items   refusal.List
 	Facts   Facts
 	Notes   []string
+	// Area is the absolute path of what stays beside the workspace with Outcome
+	// NeedsAttention: the other tree.
+	Area string
 }

@@ -299,7 +299,7 @@ func swapRefusal(err error) *refusal.Item {
 // anything is removed: a disk that keeps the first of them and the removals
 // would hold an empty tree under the root's name.
 func (w *work) rollBack(items refusal.List, cause error) (Result, error) {
-	open := Result{Outcome: commit.NeedsAttention, Items: items}
+	open := Result{Outcome: commit.NeedsAttention, Items: items, Area: filepath.Join(filepath.Dir(w.env.RootPath), w.areaNm)}
 	at, err := w.parent.Lstat(w.name)
 	if err == nil && at.Ino != w.treeIno {
 		err = errors.New("somebody else has put another directory in the place of the workspace")

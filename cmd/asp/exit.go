@@ -146,15 +146,15 @@ func wireError(err error) wire.Error {
 		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
 	case errors.As(err, &none):
 		return *wire.NewError(wire.CodeInvalidInput, wire.FailInput, msg, detail)
-	case errors.Is(err, context.Canceled):
-		return *wire.NewError(wire.CodeCancelled, wire.FailHealth, "cancelled", detail)
-	case errors.Is(err, context.DeadlineExceeded):
-		return *wire.NewError(wire.CodeCancelled, wire.FailHealth, msg, detail)
 	case errors.Is(err, apply.ErrAttention), errors.As(err, &plat):
 		w := wire.NewError(wire.CodeNotReady, wire.FailHealth, msg, detail)
 		no := false // a person has to decide first, or go elsewhere
 		w.Data.Retryable = &no
 		return *w
+	case errors.Is(err, context.Canceled):
+		return *wire.NewError(wire.CodeCancelled, wire.FailHealth, "cancelled", detail)
+	case errors.Is(err, context.DeadlineExceeded):
+		return *wire.NewError(wire.CodeCancelled, wire.FailHealth, msg, detail)
 	case errors.As(err, &g):
 		return *wire.NewError(wire.CodeNotReady, wire.FailInput, msg, detail)
 	}

@@ -24,8 +24,11 @@ transaction ends all-old or all-new, by its commit record. A path that holds byt
 which are neither its old nor its new ones is never touched: it needs attention.
 
   --keep-mine    what is on disk now stays
-  --keep-theirs  the bytes from before the transaction come back; what is on disk
-                 is kept as a blob first
+  --keep-theirs  the bytes from before the transaction come back
+
+What gives way is kept as a blob first, either way, and named. Without a path all that
+can be decided is, and the rest is named. A file that was only moved and then edited
+has no other copy: with --keep-theirs it gets its old name back, with the edit.
 
 examples:
   asp recover
@@ -86,13 +89,14 @@ func runRecover(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		if theirs {
 			k = commit.KeepTheirs
 		}
-		paths, kept, err := eng.Resolve(ctx, k, fs.Args())
-		for _, d := range kept {
-			e.ui.notef("kept what was on disk: asp recover --show %s", d.Blob())
+		res, err := eng.Resolve(ctx, k, fs.Args())
+		paths := res.Decided
+		for _, b := range res.Kept {
+			e.ui.notef("%s: what gave way is kept: asp recover --show %s", b.Path, b.Blob.Blob())
 		}
 		if err != nil {
 			for _, p := range paths {
-				e.ui.notef("decided before that: %s", p)
+				e.ui.notef("decided all the same: %s", p)
 			}
 			return absent(err, commit.ErrNoAttention)
 		}
@@ -149,7 +153,7 @@ func (e *env) printRecovery(r apply.Recovery, decided []string, k commit.Keep, a
 	}
 	how := "what is on disk stays"
 	if k == commit.KeepTheirs {
-		how = "it is as it was before the transaction"
+		how = "what was there before the transaction is back"
 	}
 	for _, p := range decided {
 		fmt.Fprintf(e.stdout, "decided: %s: %s\n", clean(p), how)
