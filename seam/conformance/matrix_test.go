@@ -45,7 +45,7 @@ var behaviours = []struct {
 	{"forge-top!decision", closed, false}, {"forge-evidence!pass", closed, false}, {"forge-fix!authority", closed, false},
 	{"foreign-code", closed, false}, {"foreign-path", closed, false}, {"other-provider", closed, false}, {"other-version", closed, false},
 	{"noise", closed, false}, {"array-line", closed, false}, {"unknown-id", closed, false}, {"duplicate-key", closed, false}, {"deep", closed, false},
-	{"half-and-exit", broken, false}, {"no-newline", broken, false}, {"twice-late", closed, false},
+	{"half-and-exit", broken, false}, {"no-newline", broken, false}, {"twice-late", closed, false}, {"cache-stale", closed, false},
 }
 
 // stance is what the policy and the enrolment say of the provider.
@@ -119,7 +119,7 @@ func ends(how string, is outcome) bool {
 	switch {
 	case is == clean || is == blocking || is == lessThanAsked:
 		return how == "flood"
-	case strings.HasPrefix(how, "error!"), strings.HasPrefix(how, "stale-"), strings.HasPrefix(how, "blobs-"):
+	case strings.HasPrefix(how, "error!"), strings.HasPrefix(how, "stale-"), strings.HasPrefix(how, "blobs-"), how == "cache-stale":
 		return false
 	}
 	return true

@@ -171,6 +171,8 @@ func (p *seeded) twisted(a, params canon.Value, path, how, arg string) (canon.Va
 	case "blobs-twice":
 		b := stringsOf(at(a, "validAsOf", "blobs"))
 		a = put(a, append(b, b...), "validAsOf", "blobs")
+	case "cache-stale":
+		a = put(a, "stale", "cache", "status")
 	// Forged or outside its shape.
 	case "forge-top":
 		a = put(a, "allow", arg)

@@ -18,6 +18,10 @@ const (
 	maxName        = 512 // codes and fingerprints
 )
 
+// cacheStale is what a provider says of an answer that it remembers and knows to be
+// out of date.
+const cacheStale = "stale"
+
 // asked is what an assessment has to answer.
 type asked struct {
 	legacy     bool
@@ -115,6 +119,10 @@ func (a *asked) freshness(w wire.Assessment, served []wire.BlobRef) *fault {
 		return stale("its assessment is valid for another baseline than the one that was issued (rev %q)", cut(v.Baseline.Rev, 100))
 	case v.ChangesetDigest != a.digest:
 		return stale("its assessment is valid for changeset %q, and %q was asked about", cut(v.ChangesetDigest, 100), a.digest)
+	case w.Cache.Status == cacheStale:
+		// Its own word that this is the answer to an older question. Nothing else in
+		// the assessment can make a required answer of it.
+		return stale("its assessment comes from a cache that it calls stale")
 	default:
 		if extra, ok := lacks(served, v.Blobs); ok {
 			return stale("validAsOf names %q, which was not served in this request", cut(string(extra), 100))

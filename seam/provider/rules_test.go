@@ -55,6 +55,8 @@ func TestAssessmentRules(t *testing.T) {
 		{"ended before it started", `set timing {"startedAt":"2026-01-02T03:04:06Z","endedAt":"2026-01-02T04:04:05+01:00"}`, provider.Settings{}, checks.Malformed, "runs backwards"},
 		{"backwards beside a duration", `set timing {"elapsedMs":1,"startedAt":"2026-01-02T03:04:06Z","endedAt":"2026-01-02T03:04:05.9Z"}`, provider.Settings{}, checks.Malformed, "runs backwards"},
 		{"took less than nothing", `set timing {"elapsedMs":-1}`, provider.Settings{}, checks.Malformed, "elapsedMs"},
+		{"out of a stale cache", `set cache.status "stale"`, provider.Settings{}, checks.Stale, "calls stale"},
+		{"out of a cache", `set cache {"status":"hit","key":"k","refreshedAt":"2026-01-02T03:04:05Z"}`, provider.Settings{}, checks.Failed, ""},
 		{"cache word", `set cache.status "warm"`, provider.Settings{}, checks.Malformed, "none of"},
 
 		{"id", `set provider.id "other"`, provider.Settings{}, checks.Malformed, `signed "other"`},
@@ -160,6 +162,7 @@ func TestLegacyRules(t *testing.T) {
 		{"took long", `set timing {"durationMs":1e300}`, all, checks.Failed, ""},
 		{"host-owned", `set evidence [{"kind":"x","data":{"decision":1}}]`, all, checks.Malformed, "member decision"},
 		{"freshness", `set validAsOf.blobs []`, all, checks.Stale, "leaves out"},
+		{"out of a stale cache", `set cache.status "stale"`, all, checks.Stale, "calls stale"},
 		{"other checks", "set coverage.requested.rules [\"b\"]\nset coverage.covered.rules [\"b\"]", all, checks.Malformed, "other rules"},
 		{"its unsupported", "set status \"unsupported\"\nset coverage.exhaustive false\nset coverage.unsupported [{\"source\":\"o\",\"reason\":\"odd\",\"detail\":\"d\"}]", all, checks.Unsupported, "incomplete"},
 		{"nothing chosen", ``, provider.Settings{}, checks.Failed, ""},
