@@ -91,7 +91,8 @@ func (c *crew) Standing(_ context.Context, id string) provider.Standing {
 
 func (c *crew) Demand(sandbox.Level, bool) {}
 
-func (c *crew) Roster(context.Context) ([]provider.Standing, error) { return c.roster, nil }
+func (c *crew) Look(_ context.Context, all []provider.Standing) []provider.Standing { return all }
+func (c *crew) Roster(context.Context) ([]provider.Standing, error)                 { return c.roster, nil }
 
 func (c *crew) Warm(ctx context.Context, id string) provider.Standing {
 	c.mu.Lock()

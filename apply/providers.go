@@ -25,6 +25,7 @@ type Providers interface {
 	BaselineChanged(b wire.Baseline)
 	Standing(ctx context.Context, id string) provider.Standing
 	Roster(ctx context.Context) ([]provider.Standing, error)
+	Look(ctx context.Context, all []provider.Standing) []provider.Standing
 	Warm(ctx context.Context, id string) provider.Standing
 	Demand(require sandbox.Level, isolate bool)
 }
@@ -217,6 +218,11 @@ func standingResult(s provider.Standing, f wire.Family) checks.Result {
 	case s.Quarantine != nil:
 		r.Status, r.State = checks.Quarantined, wire.Quarantined
 		r.Detail = fmt.Sprintf("in quarantine after %d failures in a row (%s); `asp server reset %s` ends it", s.Quarantine.Failures, s.Quarantine.Reason, s.ID)
+	case s.Artifact.Problem != "":
+		r.Status, r.State, r.Detail = checks.Unavailable, wire.Unavailable, s.Artifact.Words()
+		if s.Artifact.Foreign {
+			r.Reason = wire.DegradeMissingAuthority // no matter of health, which opens
+		}
 	default:
 		r.Status = statusOf(s.State)
 	}

@@ -90,7 +90,7 @@ func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 	if err != nil {
 		return s, err
 	}
-	u := e.surfaceOf(roster)
+	u := e.surfaceOf(e.look(ctx, roster))
 	r.Servers = u.servers()
 	if r.Host.State == "ready" && degradedServers(r.Servers) {
 		r.Host.State = "degraded"

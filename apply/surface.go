@@ -42,7 +42,7 @@ func could(s provider.Standing, f wire.Family) checks.Result {
 	if f == wire.Check {
 		r.Family = ""
 	}
-	if !s.Used && s.Problem == "" && s.Quarantine == nil {
+	if !s.Used && s.Problem == "" && s.Quarantine == nil && s.Artifact.Problem == "" && !s.Unstarted {
 		who := s.Participant
 		who.Verified = true
 		r.Provider, r.Status, r.State, r.Isolation = &who, checks.Passed, "", checks.Isolated
@@ -115,6 +115,14 @@ func (u *surface) gate(cs wire.CallSite) wire.GateStatus {
 		g.Degraded = append(g.Degraded, x)
 	}
 	return g
+}
+
+// look adds what is to be said of the providers' files without a launch.
+func (e *Engine) look(ctx context.Context, roster []provider.Standing) []provider.Standing {
+	if len(roster) == 0 {
+		return roster
+	}
+	return e.o.Providers.Look(ctx, roster)
 }
 
 // role is what a provider is to the call-sites, and those that require it.
@@ -220,8 +228,12 @@ func (u *surface) health(s provider.Standing, f wire.Family) wire.CapabilityHeal
 	} else if h.Advertised && r.Status != checks.Passed {
 		h.Available = false
 		if len(h.Degraded) == 0 {
+			reason := standingReason(r.Status)
+			if r.Reason != "" {
+				reason = r.Reason
+			}
 			h.Degraded = append(h.Degraded, wire.Degradation{
-				Source: s.ID, Reason: standingReason(r.Status), Detail: valid(cutTo(detailOr(r.Detail, r.Status.String()), 1000)), Capability: f, ProviderState: lifecycleOf(s),
+				Source: s.ID, Reason: reason, Detail: valid(cutTo(detailOr(r.Detail, r.Status.String()), 1000)), Capability: f, ProviderState: lifecycleOf(s),
 			})
 		}
 	}
@@ -290,6 +302,15 @@ func (u *surface) server(s provider.Standing) wire.ServerStatus {
 	case s.Quarantine != nil:
 		w.State, w.EnrollmentState = "quarantined", "quarantined"
 		w.Detail = valid(cutTo(could(s, wire.Check).Detail, 1000))
+	case s.Artifact.Problem != "":
+		// What the manifest describes and what lies there are two things: the manifest
+		// is sound, its publisher and its authority are what they were.
+		w.State, w.EnrollmentState, w.Detail = "unavailable", "error", valid(cutTo(s.Artifact.Words(), 1000))
+		if s.Artifact.Foreign {
+			w.ManifestState = "untrusted"
+		}
+	case !s.Used && s.Unstarted:
+		w.State = "unavailable"
 	case !s.Used:
 		w.State = "installed"
 	case status == checks.Incompatible || status == checks.Malformed || status == checks.Skewed:
@@ -518,7 +539,7 @@ func (e *Engine) AuthorityStatus(ctx context.Context, q SurfaceRequest) (*wire.A
 	if err != nil {
 		return nil, err
 	}
-	u := e.surfaceOf(roster)
+	u := e.surfaceOf(e.look(ctx, roster))
 	r := &wire.AuthorityStatusResult{PolicyActivation: "base-active", PolicyDigest: e.pol.Digest, Providers: u.servers()}
 	if e.pending(stamp) {
 		r.PolicyActivation = "candidate-pending"

@@ -96,6 +96,56 @@ func TestEnrolment(t *testing.T) {
 	}
 }
 
+// TestForeignArtifact: that the files of a provider are not what was added shows before
+// anything is started, at the place where it belongs: the manifest is sound, its
+// publisher is who it was, and what lies there is not trusted. Put back, all is well.
+func TestForeignArtifact(t *testing.T) {
+	w := newWorld(t, map[string]string{"a.txt": "a\n"})
+	bin := w.beside("provider", "#!/bin/sh\n", 0o755)
+	w.beside("rules", "r", 0o644)
+	w.run("server", "add", "--manifest", w.beside("asp-server.json", manifestOf("demo", bin, map[string]string{"provider": "#!/bin/sh\n", "rules": "r"}), 0o644)).exits(0)
+	w.run("repo", "add", ".").exits(0)
+	w.run("repo", "enable", "demo", "--mode", "gated").exits(0)
+	w.policy(obj{"id": "demo", "version": "1.2.3", "identity": "me", "integrity": "sha256:00", "conformance": "core-check-provider"})
+	for _, c := range []struct {
+		name                          string
+		harm                          func()
+		state, manifest, enrol, cause string
+		gate                          bool
+		doctor                        int
+	}{
+		{"as added", func() {}, "installed", "valid", "enrolled", "", true, 0},
+		{"changed", func() { w.beside("rules", "R", 0o644) }, "unavailable", "untrusted", "error", "missing-authority", false, 1},
+		{"changed, seen before", func() {}, "unavailable", "untrusted", "error", "missing-authority", false, 1},
+		{"put back", func() { w.beside("rules", "r", 0o644) }, "installed", "valid", "enrolled", "", true, 0},
+		{"gone", func() { must(t, os.Remove(bin)) }, "unavailable", "valid", "error", "unavailable", false, 1},
+	} {
+		c.harm()
+		r := w.run("status", "--json").exits(0)
+		s := r.at("servers").([]any)[0].(map[string]any)
+		if s["state"] != c.state || s["manifestState"] != c.manifest || s["enrollmentState"] != c.enrol || s["authorityEvidence"].(map[string]any)["identity"] != "me" {
+			t.Errorf("%s: %v", c.name, s)
+		}
+		if r.at("gates", "gate", "available") != c.gate || !strings.Contains(fmt.Sprint(r.at("gates", "gate", "degraded")), "reason:"+c.cause) && c.cause != "" {
+			t.Errorf("%s: %v", c.name, r.at("gates", "gate"))
+		}
+		r = w.run("doctor").exits(c.doctor)
+		if says := strings.Contains(string(r.out), "it is not started"); says != (c.cause != "") {
+			t.Errorf("%s: %s", c.name, r)
+		}
+		if r := w.run("status").exits(0); strings.Contains(string(r.out), "gate       available") != c.gate || strings.Contains(string(r.out), "untrusted") != (c.manifest == "untrusted") {
+			t.Errorf("%s: %s", c.name, r)
+		}
+		want := map[string]string{"installed": "installed"}[c.state]
+		if want == "" {
+			want = "untrusted"
+		}
+		if r := w.run("repo", "status", ".", "--json").exits(0); !strings.Contains(string(r.out), `"state":"`+want+`"`) {
+			t.Errorf("%s: %s", c.name, r)
+		}
+	}
+}
+
 // TestManifestsAreHostile: what a manifest names is never looked up by PATH, never
 // becomes a directory outside the registry, and never keeps the command waiting.
 func TestManifestsAreHostile(t *testing.T) {

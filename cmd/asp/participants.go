@@ -106,7 +106,9 @@ func serverLines(all []wire.ServerStatus) []string {
 				line += ", " + s.Role
 			}
 		default:
-			line += ", " + s.EnrollmentState
+			if line += ", " + s.EnrollmentState; s.ManifestState == "untrusted" {
+				line += ", " + s.ManifestState
+			}
 		}
 		if s.Detail != "" {
 			line += ": " + clean(s.Detail)

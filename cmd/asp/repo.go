@@ -264,7 +264,7 @@ type gitJSON struct {
 type enabledJSON struct {
 	ID    string `json:"id"`
 	Mode  string `json:"mode"`
-	State string `json:"state"` // installed, missing, malformed
+	State string `json:"state"` // installed, missing, malformed, untrusted
 }
 
 type readinessJSON struct {
@@ -320,10 +320,20 @@ func (p *repos) describe(ctx context.Context) (*repoJSON, error) {
 	for _, id := range slices.Sorted(maps.Keys(r.Servers)) {
 		mode, _ := en.Enabled(p.root, id)
 		s := enabledJSON{id, string(mode), "installed"}
-		if _, err := reg.Get(ctx, id); errors.Is(err, manifest.ErrUnknown) {
+		m, err := reg.Get(ctx, id)
+		switch {
+		case errors.Is(err, manifest.ErrUnknown):
 			s.State = "missing"
-		} else if err != nil {
+		case err != nil:
 			s.State = "malformed"
+		default:
+			v, err := m.Verify(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if _ = v.Close(); !v.All {
+				s.State = "untrusted"
+			}
 		}
 		d.EnabledServers = append(d.EnabledServers, s)
 	}

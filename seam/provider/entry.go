@@ -34,8 +34,10 @@ type entry struct {
 	declared declared
 	protocol string
 	failure  string
-	reason   wire.DegradeReason
-	places   places // of what it published by itself
+	// unstarted: the last failure was that of a launch, and not because of the files.
+	unstarted bool
+	reason    wire.DegradeReason
+	places    places // of what it published by itself
 	// published: they changed and were not kept yet.
 	published bool
 }
@@ -75,8 +77,12 @@ func (e *entry) came(f *fault) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if f == nil {
-		e.failure, e.reason = "", ""
+		e.failure, e.reason, e.unstarted = "", "", false
 		return
+	}
+	files := f.artifact.Problem != ""
+	if e.unstarted = !e.used && !files && (f.reason == wire.DegradeUnavailable || f.reason == wire.DegradeIncompatible); files && !e.used {
+		return // a look says how they are now
 	}
 	if f.reason != wire.DegradeCancelled {
 		e.failure, e.reason = f.detail, f.reason

@@ -19,7 +19,10 @@ type fault struct {
 	blameless bool
 	// unsupported: the machine cannot give the sandbox that is required.
 	unsupported bool
-	code        int // of an error answer
+	// artifact: it was not started because of its files, of which a look tells how they
+	// are now.
+	artifact Artifact
+	code     int // of an error answer
 	// untouched: the provider ended without having done anything for the request.
 	untouched bool
 }

@@ -32,12 +32,13 @@ const (
 // Pool holds the providers of one workspace: started on demand, kept warm, stopped
 // when idle. It is safe for concurrent use. Whoever makes one must Close it.
 type Pool struct {
-	o      Options
-	limits Limits
-	line   int64
-	large  *rpc.Large
-	ledger *ledger
-	board  *board
+	o       Options
+	limits  Limits
+	line    int64
+	large   *rpc.Large
+	ledger  *ledger
+	board   *board
+	gallery *gallery
 
 	life   context.Context // of every process; ends with Close
 	end    context.CancelFunc
@@ -79,7 +80,7 @@ func New(o Options) *Pool {
 		o.MessageBytes = rpc.DefaultMessageBytes
 	}
 	p := &Pool{o: o, limits: o.Sandbox.Limits.filled(), line: max(o.MessageBytes, rpc.MinMessageBytes), large: rpc.NewLarge(largePlaces),
-		board: &board{dir: o.State}, ledger: &ledger{dir: o.State, now: o.Now, mem: quarantineState{Format: 1}}, entries: map[string]*entry{}}
+		board: &board{dir: o.State}, gallery: &gallery{dir: o.State}, ledger: &ledger{dir: o.State, now: o.Now, mem: quarantineState{Format: 1}}, entries: map[string]*entry{}}
 	p.Demand(o.Sandbox.Require, o.Sandbox.Isolate)
 	p.life, p.end = context.WithCancel(context.Background())
 	p.asking, p.hurry = context.WithCancel(p.life)
@@ -472,8 +473,10 @@ func (p *Pool) Warm(ctx context.Context, id string) Standing {
 	}
 	_, f := p.use(ctx, id, 0, b, func(context.Context, *turn) *fault { return nil })
 	s := p.Standing(ctx, id)
-	if f != nil && s.Failure == "" {
-		s.Failure = f.detail
+	if f != nil {
+		if s.Artifact = f.artifact; s.Failure == "" {
+			s.Failure = f.detail
+		}
 	}
 	return s
 }
@@ -541,7 +544,7 @@ func (p *Pool) Standing(ctx context.Context, id string) Standing {
 func (e *entry) describe(out *Standing, m manifest.Manifest, mode wire.Mode) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	out.Used, out.State, out.Failure = e.used, e.state, e.failure
+	out.Used, out.State, out.Failure, out.Unstarted = e.used, e.state, e.failure, e.unstarted
 	out.Isolation, out.Evidence, out.Protocol = e.mode, e.evidence, e.protocol
 	out.Capabilities, out.Probed = e.declared.capabilities, e.probed
 	if e.used {
@@ -559,6 +562,7 @@ func (e *entry) describe(out *Standing, m manifest.Manifest, mode wire.Mode) {
 			out.State = wire.Exited
 		}
 	default:
+		out.Runs = true
 	}
 }
 

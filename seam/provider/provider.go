@@ -221,8 +221,14 @@ type Standing struct {
 	Protocol     string
 	// Ambient is what it published by itself.
 	Ambient Ambient
-	// Failure is the last one, "" since a success.
-	Failure string
+	// Artifact is what Look found of its files; zero without a look.
+	Artifact Artifact
+	// Runs: its last launch still does.
+	Runs bool
+	// Failure is the last one, "" since a success. Unstarted tells that it was one of
+	// launching, by the machine or by what the manifest says, and not by the files.
+	Failure   string
+	Unstarted bool
 	// Stderr is the end of what the last launch printed, foreign text.
 	Stderr string
 }

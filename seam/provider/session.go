@@ -63,16 +63,8 @@ func (p *Pool) open(ctx context.Context, e *entry, m manifest.Manifest, b wire.B
 		return nil, ended(ctx, launchFault(err))
 	}
 	defer v.Close()
-	if !v.All || v.Exec == nil {
-		// A program that is gone is a matter of health. One that differs is not, since
-		// health opens an interactive call-site: what stands there is not what was
-		// given authority.
-		f := faultOf(wire.DegradeUnavailable, wire.Unavailable, wire.FailHealth, "it is not started: %s", v.Problems[0])
-		if v.Exec != nil {
-			f = faultOf(wire.DegradeMissingAuthority, wire.Unavailable, wire.FailPolicy, "it is not started: its files are not what was added: %s", v.Problems[0])
-		}
-		f.blameless = true
-		return nil, f
+	if a := artifactOf(v); a.Problem != "" {
+		return nil, a.fault()
 	}
 	proc, f := p.start(ctx, p.life, m, v)
 	if f != nil {
