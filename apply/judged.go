@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
 )
 
 // What was judged and not applied is nowhere else when the session that put it has
-// ended, or when somebody wrote over it. So that its decision can be derived again, the
-// content that the change puts is kept for a while, in a pack under the id of the
-// receipt. It lies apart from the packs of transactions: those are what undo needs,
+// ended, or when somebody wrote over it; a file that an applied plan made is in the
+// workspace alone. So that the decision can be derived again, that content is kept for
+// a while, in a pack under the id of the receipt. It lies apart from the packs of transactions: those are what undo needs,
 // nothing judged may push one of them out, and whoever evaluates holds no lock.
 const (
 	maxJudgedContent = 16 << 20 // of one decision
@@ -103,6 +105,27 @@ func putBy(effects []snapshot.Effect) (out []wire.Change) {
 		}
 	}
 	return out
+}
+
+// onlyHere are the changes whose content a replay would find nowhere else. A refused
+// plan left nothing. An applied one keeps what undo needs, and that makes every edited
+// file again; a new file is in the workspace alone, where anybody may write over it.
+// What was staged is kept whole.
+func (t *tx) onlyHere(out receipt.Outcome) []wire.Change {
+	switch out {
+	case receipt.Refused:
+		return putBy(t.effects)
+	case receipt.Applied:
+		var effects []snapshot.Effect
+		for i, n := range t.adm.Nets {
+			put := n.Content == editplan.ContentBlob || n.Content == editplan.ContentEdits
+			if _, ok := t.kept[t.changes[i].Path]; put && !ok {
+				effects = append(effects, t.effects[i])
+			}
+		}
+		return putBy(effects)
+	}
+	return nil
 }
 
 // trimJudged keeps the bounds, give or take some packs: looking at all of them costs more

@@ -198,8 +198,8 @@ func (t *tx) entry(out receipt.Outcome) (receipt.Entry, error) {
 	if t.plan != nil {
 		e.Provider, e.PlanDigest = t.plan.Provider, t.plan.Digest.String()
 	}
-	if out == receipt.Refused && t.verdict != nil {
-		t.answer.Notes = append(t.answer.Notes, keptNote(t.e.keepJudged(r.ReceiptID, putBy(t.effects), t.effects))...)
+	if t.verdict != nil {
+		t.answer.Notes = append(t.answer.Notes, keptNote(t.e.keepJudged(r.ReceiptID, t.onlyHere(out), t.effects))...)
 	}
 	if e.Evidence, err = t.evidence(out); err != nil {
 		return e, fmt.Errorf("make evidence: %w", err)

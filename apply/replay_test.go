@@ -50,9 +50,19 @@ func TestReplayOfAnAppliedPlan(t *testing.T) {
 			t.Errorf("%q is not confirmed: %q", want, r.Confirmed)
 		}
 	}
-	// The edit is known by the kept difference; what was made is nowhere else.
+	// The edit is known by the kept difference, what was made because it was judged.
 	b.write("a.txt", "later\n")
 	b.write("new.txt", "later\n")
+	if r = b.replay(a.Receipt); !r.OK || len(r.Gone) > 0 || !has(r.Confirmed, "after-state of 4 of 4 paths") {
+		t.Errorf("%+v", r)
+	}
+	packs, err := filepath.Glob(b.home.Path("workspaces", "*", "judged", "*.pack"))
+	if err != nil || len(packs) != 1 {
+		t.Fatalf("%v %v", packs, err)
+	}
+	if err := os.Remove(packs[0]); err != nil {
+		t.Fatal(err)
+	}
 	r = b.replay(a.Receipt)
 	if !r.OK || !has(r.Gone, `"new.txt"`) || has(r.Gone, `"a.txt"`) || !has(r.Confirmed, "after-state of 3 of 4 paths") {
 		t.Errorf("%+v", r)
