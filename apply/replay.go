@@ -321,7 +321,7 @@ func (e *Engine) replayDecision(r *Replay, st *receipt.Stored, rec *JudgedRecord
 		"coverage: %d required, %d ran, %d degraded", len(cov.Required), len(cov.Ran), len(cov.Degraded))
 	had := st.Receipt.AuthorityEvidence
 	r.same(!slices.ContainsFunc(d.Evidence, func(ev wire.AuthorityEvidence) bool { return !slices.Contains(had, ev) }), "authority evidence: %d entries", len(d.Evidence))
-	decision, known := storedDecision(st)
+	decision, known := st.Decision()
 	if !known {
 		r.same(true, "decision %s, from %d results", d.Decision, rec.results())
 		return nil
@@ -343,20 +343,4 @@ func (j *JudgedRecord) results() int {
 func nothingAsked(st *receipt.Stored) bool {
 	c := st.Receipt.Coverage
 	return len(c.Required) == 0 && len(c.Enrolled) == 0 && len(c.Ran) == 0 && len(c.Degraded) == 0
-}
-
-// storedDecision is the decision inside a kept result.
-func storedDecision(st *receipt.Stored) (wire.Decision, bool) {
-	if d, ok := st.Evidence.Get("decision"); ok && d.Kind() == canon.String {
-		return wire.Decision(d.Str()), true // of an evaluation
-	}
-	v := st.Result
-	if inner, ok := v.Get("decision"); ok && inner.Kind() == canon.Object {
-		v = inner
-	}
-	d, ok := v.Get("decision")
-	if !ok || d.Kind() != canon.String {
-		return "", false
-	}
-	return wire.Decision(d.Str()), true
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,6 +68,10 @@ func TestCIVerify(t *testing.T) {
 	w.write(".asp/asp.json", old, 0o644)
 	w.commit()
 	verify(0)
+
+	if got := w.listed(); !slices.Equal(got, []string{"answered allow evaluate", "answered allow evaluate", "answered deny evaluate", "answered indeterminate evaluate", "answered allow evaluate"}) {
+		t.Errorf("%q", got)
+	}
 
 	// A branch that shares nothing with the target cannot be compared.
 	w.gitRun("checkout", "-q", "--orphan", "stranger")

@@ -82,4 +82,25 @@ func TestJudgedByAProvider(t *testing.T) {
 	m = w.mark()
 	w.plan().modify("a.txt", "key = \""+key+"\"\n", "hello\n").apply("--call-site", "gate").refused("check-indeterminate")
 	m.unchanged()
+	if got := w.listed(); slices.Index(got, "answered - status") < 0 || !slices.Equal(slices.DeleteFunc(got, func(s string) bool { return s == "answered - status" }),
+		[]string{"refused deny p", "applied allow p", "applied allow p", "refused indeterminate p"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// listed is what the list of receipts says of each: what became of it, what was
+// decided, and of what, a proposal being p.
+func (w *world) listed() (out []string) {
+	w.t.Helper()
+	for l := range strings.Lines(string(w.run("receipts", "list").exits(0).out)) {
+		f := strings.Fields(l)
+		if len(f) != 5 {
+			w.t.Fatalf("%q", l)
+		}
+		if f[4] != "status" && f[4] != "evaluate" {
+			f[4] = "p"
+		}
+		out = append(out, strings.Join(f[2:], " "))
+	}
+	return out
 }

@@ -232,6 +232,23 @@ func (s *Stored) Value() canon.Value { return s.value }
 // Provider returns the plan's provider that the entry was appended with.
 func (s *Stored) Provider() string { return text(s.Evidence, "planProvider") }
 
+// Decision is the one that was made: of an evaluation, or inside the result of an
+// apply. False where nothing was asked to decide, or the attempt ended before.
+func (s *Stored) Decision() (wire.Decision, bool) {
+	if d, ok := s.Evidence.Get("decision"); ok && d.Kind() == canon.String {
+		return wire.Decision(d.Str()), true
+	}
+	v := s.Result
+	if inner, ok := v.Get("decision"); ok && inner.Kind() == canon.Object {
+		v = inner
+	}
+	d, ok := v.Get("decision")
+	if !ok || d.Kind() != canon.String {
+		return "", false
+	}
+	return wire.Decision(d.Str()), true
+}
+
 // PlanDigest returns the plan's digest that the entry was appended with.
 func (s *Stored) PlanDigest() string { return text(s.Evidence, "planDigest") }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/lock"
 	"github.com/aspengine/asp/internal/vfs"
+	"github.com/aspengine/asp/seam/wire"
 )
 
 // Retention bounds what is kept: of attempts to apply, and once more as much of
@@ -291,6 +292,9 @@ type Summary struct {
 	Kind       string  `json:"kind"`
 	ProposalID string  `json:"proposalId,omitempty"`
 	Outcome    Outcome `json:"outcome"`
+	// Decision is for people; "" where there is none. The form of the list for machines
+	// is fixed without it.
+	Decision wire.Decision `json:"-"`
 }
 
 // List returns the kept receipts, oldest first by their ids. Files that are no
@@ -313,7 +317,8 @@ func (s *Store) List(ctx context.Context) ([]Summary, error) {
 			continue
 		}
 		r := st.Receipt
-		out = append(out, Summary{r.ReceiptID, r.IssuedAt, string(r.Kind), r.ProposalID, st.Outcome})
+		decision, _ := st.Decision()
+		out = append(out, Summary{r.ReceiptID, r.IssuedAt, string(r.Kind), r.ProposalID, st.Outcome, decision})
 	}
 	slices.SortFunc(out, func(a, b Summary) int { return strings.Compare(a.ReceiptID, b.ReceiptID) })
 	return out, nil

@@ -23,6 +23,9 @@ removal is found. --replay derives one receipt again without running anything: t
 after-state from kept content, the digests of changeset and policy, and the decision
 from what it rested on; and says what cannot be derived, any more or at all.
 
+list says of each what became of the request and what was decided ("-" where nothing
+was asked to decide), and names the proposal, or else the kind.
+
 examples:
   asp receipts list
   asp receipts show rcpt-20261129T120000000000Z-0123456789abcdef
@@ -82,7 +85,16 @@ func runReceipts(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		return nil
 	}
 	for _, s := range list {
-		fmt.Fprintf(e.stdout, "%s  %s  %-11s %s\n", s.ReceiptID, s.IssuedAt, s.Outcome, clean(s.ProposalID))
+		// What an evaluation or the checks of an apply came to; nothing where nobody was
+		// asked. An apply is known by its proposal, anything else by its kind.
+		decision, what := "-", s.Kind
+		if s.Decision != "" {
+			decision = string(s.Decision)
+		}
+		if s.ProposalID != "" {
+			what = s.ProposalID
+		}
+		fmt.Fprintf(e.stdout, "%s  %s  %-11s %-13s %s\n", s.ReceiptID, s.IssuedAt, s.Outcome, clean(decision), clean(what))
 	}
 	return nil
 }

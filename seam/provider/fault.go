@@ -44,6 +44,12 @@ func stale(format string, a ...any) *fault {
 	return faultOf(wire.DegradeStale, wire.Active, wire.FailContract, format, a...)
 }
 
+func missing(format string, a ...any) *fault {
+	f := faultOf(wire.DegradeMissing, wire.Unavailable, wire.FailPolicy, format, a...)
+	f.blameless = true
+	return f
+}
+
 // status is a fault in the words of checks.
 func (f *fault) status() checks.Status {
 	switch f.reason {

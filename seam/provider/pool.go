@@ -273,12 +273,6 @@ func (f *fault) movedOn(s *session, b wire.Baseline) bool {
 	return s != nil && s.first != b && s.alive() && (f.reason == wire.DegradeError || f.reason == wire.DegradeStale)
 }
 
-func missing(format string, a ...any) *fault {
-	f := faultOf(wire.DegradeMissing, wire.Unavailable, wire.FailPolicy, format, a...)
-	f.blameless = true
-	return f
-}
-
 func (p *Pool) enabled(id string) (wire.Mode, bool) {
 	if p.o.Enabled == nil || p.o.Registry == nil {
 		return "", false
