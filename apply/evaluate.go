@@ -37,6 +37,7 @@ func (e *Engine) Evaluate(ctx context.Context, q EvaluateRequest) (*Evaluation, 
 	if v.requestDigest == "" {
 		v.requestDigest = RequestDigest("host/evaluateChangeset", evaluateParams(v.q))
 	}
+	defer func() { v.ahead.stop() }()
 	out, err := v.run(ctx)
 	if err != nil {
 		return nil, v.fail(context.WithoutCancel(ctx), ctx.Err(), err)
@@ -76,6 +77,8 @@ type evaluation struct {
 	moved         []string  // what moved while checks ran
 	walked        bool      // a stamp was a walk, not a watched look alone
 	notes         []string
+	j             *judgement
+	ahead         *aheadWalk // nil: none was begun
 }
 
 // inputError is something wrong with the request itself.
@@ -115,6 +118,7 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 		return nil, err
 	}
 	j := v.judgement()
+	v.j = j
 	if len(stale) > 0 {
 		j.blocking = append(j.blocking, stale...)
 		err = j.pass(ctx, "not asked: "+stale[0].Detail)
@@ -123,7 +127,7 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 		err = j.run(ctx)
 	}
 	if err == nil && !v.walked {
-		_, err = v.drift(ctx)
+		err = v.confirm(ctx)
 	}
 	if err == nil {
 		err = ctx.Err() // checks that a cancel ended say nothing about the change
@@ -146,7 +150,9 @@ func (v *evaluation) look(ctx context.Context, o snapshot.StampOptions) (stale [
 	if v.stamp, err = v.e.ws.Stamp(ctx, o); err != nil {
 		return nil, err
 	}
-	v.walked = !v.stamp.Watched
+	if v.walked = !v.stamp.Watched; !v.walked && v.e.o.Verdicts.answered(v.csDigest) {
+		v.ahead = v.e.walkAhead(ctx)
+	}
 	v.baseline = v.e.issue(v.stamp.Baseline, v.started)
 	return v.admit(ctx)
 }
@@ -243,18 +249,75 @@ func (v *evaluation) judgement() *judgement {
 }
 
 // drift notes what moved in the live tree. Nothing is run again: the baseline of
-// the request is then not the present one, whatever is found out.
+// the request is then not the present one, whatever is found out. While nobody was
+// asked there is nothing that a walk would have to come after: confirm makes it.
 func (v *evaluation) drift(ctx context.Context) ([]string, error) {
+	if !v.j.asked.Load() {
+		return nil, nil
+	}
 	s, err := v.e.ws.Stamp(ctx, snapshot.StampOptions{})
 	if err != nil {
 		return nil, err
 	}
+	v.found(s)
+	return nil, nil
+}
+
+// confirm is the walk that a verdict rests on, where none came after an answer. It may
+// be the one that ran beside everything since the first look, if nobody was asked.
+func (v *evaluation) confirm(ctx context.Context) error {
+	var s *snapshot.Stamp
+	var err error
+	if v.ahead != nil {
+		s, err = v.ahead.wait()
+	} else {
+		s, err = v.e.ws.Stamp(ctx, snapshot.StampOptions{})
+	}
+	if err == nil {
+		v.found(s)
+	}
+	return err
+}
+
+// found notes what a walk says beside the first look.
+func (v *evaluation) found(s *snapshot.Stamp) {
 	v.walked = true
 	v.moved = append(v.moved, moved(v.stamp, s)...)
 	if s.Baseline != v.stamp.Baseline && len(v.moved) == 0 {
 		v.moved = append(v.moved, "(HEAD)")
 	}
-	return nil, nil
+}
+
+// aheadWalk is a walk that runs beside a request that will probably be answered from
+// memory. Whoever begins it waits for it before the engine is closed.
+type aheadWalk struct {
+	end   context.CancelFunc
+	done  chan struct{}
+	stamp *snapshot.Stamp
+	err   error
+}
+
+func (e *Engine) walkAhead(ctx context.Context) *aheadWalk {
+	w := &aheadWalk{done: make(chan struct{})}
+	ctx, w.end = context.WithCancel(ctx)
+	go func() {
+		defer close(w.done)
+		w.stamp, w.err = e.ws.Stamp(ctx, snapshot.StampOptions{})
+	}()
+	return w
+}
+
+func (w *aheadWalk) wait() (*snapshot.Stamp, error) {
+	<-w.done
+	return w.stamp, w.err
+}
+
+// stop ends a walk that nobody waits for; nil is none.
+func (w *aheadWalk) stop() {
+	if w != nil {
+		w.end()
+		<-w.done
+	}
 }
 
 // ownPolicy finds a changeset that would authorize or weaken anything in the

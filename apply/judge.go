@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aspengine/asp/checks"
@@ -65,6 +66,7 @@ type judgement struct {
 	roster   []provider.Standing
 	mu       sync.Mutex
 	round    *round
+	asked    atomic.Bool // somebody was started or asked: not all was known
 	notes    []string
 	faults   []*provider.Failure // of those that were asked for the impact
 
@@ -184,6 +186,7 @@ func (j *judgement) checks(ctx context.Context) ([]checks.Check, error) {
 			if err != nil {
 				return checks.Result{}, err
 			}
+			j.asked.Store(true)
 			return ck.Run(ctx, cand)
 		}
 		list = append(list, l)
@@ -339,6 +342,7 @@ func (j *judgement) askImpact(ctx context.Context, r *round) (paths []string, wh
 		if !ok {
 			return nil, "no time was left to ask for the impact"
 		}
+		j.asked.Store(true)
 		ans, err := j.e.o.Providers.Query(ctx, a.Provider, provider.QueryRequest{
 			Method: wire.MethodImpact, Params: params, Baseline: r.cand.baseline, Content: r.content, Budget: budget,
 		})

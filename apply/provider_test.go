@@ -165,6 +165,7 @@ type hosted struct {
 	*bed
 	crew     *crew
 	verdicts *apply.Verdicts
+	shares   *apply.Engine
 }
 
 func newHosted(t *testing.T, config, policy string, c *crew, files map[string]string) *hosted {
@@ -192,7 +193,7 @@ func newHosted(t *testing.T, config, policy string, c *crew, files map[string]st
 
 func (h *hosted) engine() *apply.Engine {
 	h.t.Helper()
-	e, err := apply.Open(context.Background(), apply.Options{Dir: h.root, Home: h.home, Version: "test", Providers: h.crew, Verdicts: h.verdicts,
+	e, err := apply.Open(context.Background(), apply.Options{Dir: h.root, Home: h.home, Version: "test", Providers: h.crew, Verdicts: h.verdicts, Shares: h.shares,
 		Before: func(s string) {
 			if h.hook != nil {
 				h.hook(s)
@@ -651,6 +652,45 @@ func TestVerdictsAreRemembered(t *testing.T) {
 	after = "4\n"
 	if n, _ := ask(); n != 1 {
 		t.Error("more is kept than the bound allows")
+	}
+}
+
+// TestWalkBesideIsNoWalkAfter: where an answer is expected to be remembered and is
+// asked for all the same, what moves while it is given is found, though a walk was
+// begun before.
+func TestWalkBesideIsNoWalkAfter(t *testing.T) {
+	c := &crew{roster: []provider.Standing{running(standing("p", wire.Gated, wire.Check))}}
+	h := newHosted(t, "", pins("p", checkOnly, "gated", wire.Gate), c, map[string]string{"a": "1\n", "b": "1\n"})
+	h.verdicts = apply.NewVerdicts(100)
+	h.shares = h.engine()
+	h.shares.Reside()
+	outside := filepath.Join(filepath.Dir(h.root), "outside")
+	move := false
+	c.check = func(context.Context, string, provider.Subject, provider.Settings) checks.Result {
+		if move {
+			for range 20 {
+				h.baseline() // these wait for the walk that was begun, once it is
+			}
+			if err := os.WriteFile(outside, []byte("2\n"), 0o644); err != nil {
+				t.Error(err)
+			}
+		}
+		return c.said("p", checks.Passed)
+	}
+	change := wire.Change{Path: "a", Kind: wire.KindModify, Before: blobID("1\n"), After: blobID("3\n")}
+	q := apply.EvaluateRequest{Blobs: put("3\n"), Changeset: value(t, wire.ChangeSet{Baseline: h.baseline(), Changes: []wire.Change{change}})}
+	ev, err := h.evaluate(q)
+	if err != nil || ev.Verdict.Decision != wire.Allow {
+		t.Fatalf("%+v %v", ev, err)
+	}
+	if err := os.Link(filepath.Join(h.root, "b"), outside); err != nil {
+		t.Fatal(err)
+	}
+	h.baseline()
+	move, c.roster[0].Evidence = true, "another launch"
+	ev, err = h.evaluate(q)
+	if err != nil || ev.Verdict.Decision == wire.Allow || !strings.Contains(reasons(ev.Verdict.Coverage.Degraded), "baseline:stale-baseline") {
+		t.Errorf("%+v %v", ev, err)
 	}
 }
 

@@ -157,6 +157,7 @@ func (j *judgement) askCheck(ctx context.Context, id string) (checks.Result, err
 	asker, subject := j.asker(ctx, id, set), subjectKey(s, set)
 	if res, ok := known.get(verdictKey(asker, subject, j.callSite, s.Comparison, set.Comparison)); ok {
 		res.Cache, res.Started, res.Elapsed = "verdict", began, time.Since(began)
+		known.expect(r.cand.digest)
 		return res, nil
 	}
 	if budget > 0 && set.Scope != "" && set.Scope != wire.ScopeChangeset {
@@ -166,12 +167,14 @@ func (j *judgement) askCheck(ctx context.Context, id string) (checks.Result, err
 		}
 	}
 	s.Views = known.recall(asker, subject, s, set)
+	j.asked.Store(true)
 	res, err := j.e.o.Providers.Check(id, s, set, budget).Run(ctx, nil)
 	switch {
 	case err != nil:
 	case res.Status == checks.Passed || res.Status == checks.Failed:
 		asker = j.asker(ctx, id, set) // as it was launched for this
 		known.put(verdictKey(asker, subject, j.callSite, s.Comparison, set.Comparison), asker, res)
+		known.expect(r.cand.digest)
 		j.remember(ctx, asker, subject, r, s, set, res.Accepted)
 	case res.Status == checks.Malformed:
 		known.forget(asker)
@@ -203,6 +206,7 @@ func (j *judgement) askStanding(ctx context.Context, id string, f wire.Family) c
 		ctx, done = context.WithTimeout(ctx, budget)
 		defer done()
 	}
+	j.asked.Store(true)
 	return standingResult(j.e.o.Providers.Warm(ctx, id), f)
 }
 

@@ -21,6 +21,9 @@ type Verdicts struct {
 	known map[string]verdict
 	order []string // oldest first
 	views views
+	// seen are digests of changesets that were answered. A hint: whoever trusts it and
+	// is wrong has walked once too often.
+	seen map[string]struct{}
 }
 
 type verdict struct {
@@ -56,6 +59,30 @@ func (v *Verdicts) put(key, asker string, r checks.Result) {
 		delete(v.known, v.order[0])
 		v.order = v.order[1:]
 	}
+}
+
+// expect notes that the changeset was answered.
+func (v *Verdicts) expect(changeset string) {
+	if v == nil || v.max <= 0 {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.seen == nil || len(v.seen) >= v.max {
+		v.seen = map[string]struct{}{}
+	}
+	v.seen[changeset] = struct{}{}
+}
+
+// answered tells whether the changeset is probably known, to whomever it was put.
+func (v *Verdicts) answered(changeset string) bool {
+	if v == nil {
+		return false
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, ok := v.seen[changeset]
+	return ok
 }
 
 // forget drops everything that one asker said: it took itself back.
