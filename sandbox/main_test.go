@@ -57,7 +57,13 @@ func helper(what string) int {
 			Mounts: []sandbox.Mount{{Kind: sandbox.MountBindRO, Source: exe, Target: exe}},
 		})
 		fmt.Printf("%s%s %v %s\n", res.Stdout, res.Boundary.Level, err, res.Boundary.Evidence)
-	case "shown": // sh -c $SCRIPT in a launch that protects $PROTECT
+	case "shown": // sh -c $SCRIPT in a launch that protects $PROTECT, after the file system $DEAD was shut down
+		if at := os.Getenv("DEAD"); at != "" {
+			if err := shutDown(at); err != nil {
+				fmt.Println(err)
+				return 1
+			}
+		}
 		res, err := sandbox.Run(ctx, sandbox.Probe(ctx, sandbox.ProbeDirs{}), sandbox.Spec{
 			Argv: []string{"sh", "-c", os.Getenv("SCRIPT")}, Dir: "/", Require: sandbox.Gated, Protect: []sandbox.Protect{{Path: os.Getenv("PROTECT")}},
 			Env: map[string]string{"PATH": os.Getenv("PATH")}, MergeOutput: true,

@@ -261,6 +261,48 @@ func TestShownInPieces(t *testing.T) {
 	}
 }
 
+// shutDown ends a file system as the failure of its device does: from now on it answers
+// nobody.
+func shutDown(at string) error {
+	fd, err := unix.Open(at, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	const goingDown = 0x8004587d // XFS_IOC_GOINGDOWN
+	return unix.IoctlSetPointerInt(fd, goingDown, 1)
+}
+
+// A file system that answers nobody, somewhere on the host, is not shown and takes
+// nothing from what a launch proves.
+func TestDeadFileSystem(t *testing.T) {
+	newWorld(t)
+	need.Loop(t)
+	for _, tool := range []string{"unshare", "mkfs.xfs"} {
+		need.Tool(t, tool)
+	}
+	d, err := os.MkdirTemp("/var/tmp", "asp-dead-") // not below a place that a launch has of its own
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(d) })
+	must(t, os.Chmod(d, 0o755))
+	must(t, os.Mkdir(filepath.Join(d, "m"), 0o755))
+	must(t, os.WriteFile(filepath.Join(d, "f"), []byte("file\n"), 0o644))
+	img := filepath.Join(t.TempDir(), "image")
+	must(t, os.WriteFile(img, nil, 0o600))
+	must(t, os.Truncate(img, 320<<20))
+	if out, err := exec.Command("mkfs.xfs", "-q", img).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	exe, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command("unshare", "-m", "sh", "-c", `mount -o loop `+img+` `+d+`/m && exec `+exe)
+	cmd.Env = []string{helperVar + "=shown", "PATH=" + os.Getenv("PATH"), "PROTECT=" + d, "DEAD=" + filepath.Join(d, "m"), "SCRIPT=cd " + d + "; cat f; ls"}
+	out, err := cmd.CombinedOutput()
+	if said := string(out); err != nil || !strings.HasPrefix(said, "file\nf\nmediated-write <nil>") {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
 // A mount that another one covers says nothing of what is seen at its path.
 func TestCoveredMountIsNotTaken(t *testing.T) {
 	newWorld(t)

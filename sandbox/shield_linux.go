@@ -123,9 +123,31 @@ func (v *view) below(dir string) []mountInfo {
 	return out
 }
 
+// dead tells an error of a file system that answers nobody any more: its device failed or
+// went away (EIO, ENODEV, ENXIO, EUCLEAN), its server did (ESTALE, EHOSTDOWN), or the
+// program that serves it (ENOTCONN, ECONNABORTED).
+func dead(err error) bool {
+	switch unix.Errno(errnoOf(err)) {
+	case unix.EIO, unix.ENODEV, unix.ENXIO, unix.EUCLEAN, unix.ESTALE, unix.EHOSTDOWN, unix.ENOTCONN, unix.ECONNABORTED:
+		return true
+	}
+	return false
+}
+
 // show adds what it takes to see source, with everything in it, at target. What is not
-// there, or not for us, is left out, and so is a socket unless it was named.
+// there, or not for us, is left out, and so is a socket unless it was named. So is what
+// lies on a dead file system, unless it was named: one that somebody else mounted, far
+// from anything that matters here, would keep every launch from starting, or from proving
+// more than that it is shown as it is.
 func (v *view) show(source, target string, named bool) error {
+	err := v.lookAndShow(source, target, named)
+	if !named && dead(err) {
+		return nil
+	}
+	return err
+}
+
+func (v *view) lookAndShow(source, target string, named bool) error {
 	fd, err := unix.Open(source, unix.O_PATH|unix.O_CLOEXEC, 0)
 	switch err {
 	case nil:
@@ -178,6 +200,9 @@ func (v *view) show(source, target string, named bool) error {
 		attr |= unix.MOUNT_ATTR_NOEXEC
 	}
 	shield, err := v.shield(fd, attr)
+	if !named && dead(err) {
+		return err
+	}
 	if err != nil {
 		v.shared = append(v.shared, source)
 		return v.bind(fd, source, target, false)
