@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -86,10 +85,7 @@ func Open(st *home.State, o Options) (*Store, error) {
 		s.retention.Bytes = DefaultBytes
 	}
 	if s.boot == "" {
-		b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-		if err == nil {
-			s.boot = strings.TrimSpace(string(b))
-		}
+		s.boot = vfs.Boot()
 	}
 	if s.now == nil {
 		s.now = time.Now

@@ -49,6 +49,9 @@ type MountFacts struct {
 	// Renames: the file system is known to have exchange and no-replace; false
 	// makes Run probe them before the first write.
 	Renames bool
+	// Aside: two names cannot be exchanged here at all. A file that is replaced is
+	// taken away first, so that its path is absent until the new one is put there.
+	Aside bool
 	// Why says in some words what Ordered or Barriers rest on or lack.
 	Why string
 }
@@ -89,8 +92,9 @@ type Facts struct {
 	Failed    []string // barriers that failed
 	Exchange  Primitive
 	NoReplace Primitive
-	// Counts of live paths.
-	Exchanged, Created, Deleted, Moved, Directories int
+	// Counts of live paths. Replaced are those that were taken away and put anew,
+	// where Exchanged was not to be had.
+	Exchanged, Created, Deleted, Moved, Directories, Replaced int
 	// Beside counts the staging directories made beside targets on other mounts.
 	Beside int
 	// Times of the stages.
@@ -109,7 +113,7 @@ func (f Facts) Syncs() int {
 }
 
 func (f Facts) writes() int {
-	return f.Exchanged + f.Created + f.Deleted + f.Moved + f.Directories
+	return f.Exchanged + f.Created + f.Deleted + f.Moved + f.Directories + f.Replaced
 }
 
 // Guarantee computes the word that the facts carry.
@@ -141,6 +145,9 @@ func (f Facts) Detail() string {
 	if n := f.Created + f.Deleted + f.Moved + f.Directories; n > 0 {
 		prim = append(prim, fmt.Sprintf("%d renamed without replace", n))
 	}
+	if f.Replaced > 0 {
+		prim = append(prim, fmt.Sprintf("%d taken away, compared, and then put anew", f.Replaced))
+	}
 	if len(prim) > 0 {
 		b.WriteString("; " + strings.Join(prim, ", "))
 	}
@@ -170,7 +177,7 @@ func (f Facts) judge() (Guarantee, string) {
 	if f.writes() == 0 {
 		return GuaranteeNone, "nothing was written"
 	}
-	if f.Exchange == Absent {
+	if f.Exchange == Absent && f.Replaced == 0 && !slices.ContainsFunc(f.Mounts, func(m MountFacts) bool { return m.Aside }) {
 		return GuaranteeNone, "the file system cannot exchange two names"
 	}
 	if len(f.Failed) > 0 {
@@ -196,6 +203,9 @@ func (f Facts) judge() (Guarantee, string) {
 		if !m.Ordered || !m.Barriers {
 			return RollbackAttempted, "durability or atomicity cannot be established: " + m.Why
 		}
+	}
+	if f.Replaced > 0 {
+		return RollbackAttempted, "two names cannot be exchanged here: each replaced path was absent for a moment, and would be after a crash until recovery"
 	}
 	if f.NoReplace == Absent {
 		return TextOnlyTransactional, "the file system has no rename without replace"

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build (!linux && !darwin) || portablefs
 
 package commit
 
@@ -10,9 +10,8 @@ func inodeFlags(vfs.Dir) int { return 0 }
 
 func keepFlags(vfs.File, vfs.File, int) (string, error) { return "", nil }
 
-// ProbeMount knows no file system here, so that no guarantee rests on one.
+// ProbeMount knows no file system here, so that no guarantee rests on one. The
+// system has no exchange of two names.
 func ProbeMount(vfs.Dir) (MountFacts, error) {
-	return MountFacts{Type: "unknown", Why: "file systems are not told apart on this platform"}, nil
+	return MountFacts{Type: "unknown", Aside: !vfs.CanExchange, Why: "file systems are not told apart on this platform"}, nil
 }
-
-func hostDirty() (int64, error) { return 0, nil }

@@ -446,11 +446,16 @@ func (p *planner) finish() {
 	t.log.Steps, t.jobs = slices.Grow(t.log.Steps, len(p.steps)), slices.Grow(t.jobs, len(p.steps))
 	for i := range p.steps {
 		s := &p.steps[i]
-		if s.Op != journal.Move {
-			s.Name = fmt.Sprintf("%s-%x", t.nonce, i)
+		if s.Op == journal.Exchange && t.facts.Mounts[t.areas[s.Area].mount].Aside {
+			take, put := inTwo(s)
+			t.append(take, put)
+			if s.After.Kind != vfs.KindDir {
+				t.facts.Replaced++
+				continue
+			}
+		} else {
+			t.append(*s)
 		}
-		t.log.Steps = append(t.log.Steps, s.Step)
-		t.jobs = append(t.jobs, s.job)
 		t.count(s.Step)
 	}
 	all := map[string]bool{}
@@ -465,6 +470,32 @@ func (p *planner) finish() {
 	slices.SortFunc(t.log.Emptied, func(a, b string) int {
 		return cmp.Or(cmp.Compare(strings.Count(b, "/"), strings.Count(a, "/")), strings.Compare(a, b))
 	})
+}
+
+// append names steps and appends them.
+func (t *tx) append(steps ...planned) {
+	for _, s := range steps {
+		if s.Op != journal.Move {
+			s.Name = fmt.Sprintf("%s-%x", t.nonce, len(t.log.Steps))
+		}
+		t.log.Steps = append(t.log.Steps, s.Step)
+		t.jobs = append(t.jobs, s.job)
+	}
+}
+
+// inTwo is an exchange where there is none: what is there is taken away, and the new
+// put in its place, each by a rename that overwrites nothing. Both undo themselves
+// like any step of their kind, in reverse, so a crash between them leaves nothing
+// that recovery does not know.
+func inTwo(s *planned) (take, put planned) {
+	take, put = *s, *s
+	take.Op, take.After = journal.Take, journal.Image{}
+	take.after, take.metaFrom = nil, ""
+	put.Op, put.Before, put.before = journal.Put, journal.Image{}, nil
+	if put.metaFrom == "" && s.Before.Kind != vfs.KindDir && s.After.Kind != vfs.KindDir {
+		put.metaFrom, put.base, put.aside = s.Live.Path, s.Live.Base, true
+	}
+	return take, put
 }
 
 func (t *tx) count(s journal.Step) {

@@ -173,12 +173,35 @@ func (t *tx) putBack(s *journal.Step, save saver) error {
 		mode = vfs.NoReplace
 		err = x.d.Rename(x.name, x.area, s.Name, mode)
 	} else {
-		err = x.area.Rename(s.Name, x.d.Dir, x.name, mode)
+		err = t.exchange(x.area, s.Name, x.d.Dir, x.name)
 	}
 	if err != nil {
 		return err
 	}
-	return t.dropSaved(x.area, s.Name, saved, func() error { return x.area.Rename(s.Name, x.d.Dir, x.name, mode) })
+	return t.dropSaved(x.area, s.Name, saved, func() error {
+		if mode == vfs.Exchange {
+			return t.exchange(x.area, s.Name, x.d.Dir, x.name)
+		}
+		return x.area.Rename(s.Name, x.d.Dir, x.name, mode)
+	})
+}
+
+// exchange swaps a name in an area with a live one, by three renames that overwrite
+// nothing where the system has no exchange. What is live has been saved by then, so
+// a crash between them loses nothing, and who resolves again finds the path absent.
+func (t *tx) exchange(area vfs.Dir, name string, live vfs.Dir, at string) error {
+	err := area.Rename(name, live, at, vfs.Exchange)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	aside := t.nonce + "-ffffffff" // a name of ours in an area, and of no step
+	if err := live.Rename(at, area, aside, vfs.NoReplace); err != nil {
+		return err
+	}
+	if err := area.Rename(name, live, at, vfs.NoReplace); err != nil {
+		return errors.Join(err, area.Rename(aside, live, at, vfs.NoReplace))
+	}
+	return area.Rename(aside, area, name, vfs.NoReplace)
 }
 
 // moveBack returns a moved file to its old name.
@@ -224,7 +247,14 @@ func (t *tx) moveBack(s *journal.Step, save saver) error {
 	if err != nil {
 		return err
 	}
-	if err := x.d.Rename(x.name, from.Dir, name, vfs.Exchange); err != nil {
+	err = x.d.Rename(x.name, from.Dir, name, vfs.Exchange)
+	if errors.Is(err, errors.ErrUnsupported) {
+		if err := t.dropSaved(from.Dir, name, saved, func() error { return nil }); err != nil {
+			return err
+		}
+		return x.d.Rename(x.name, from.Dir, name, vfs.NoReplace)
+	}
+	if err != nil {
 		return err
 	}
 	return t.dropSaved(x.d, x.name, saved, func() error { return x.d.Rename(x.name, from.Dir, name, vfs.Exchange) })

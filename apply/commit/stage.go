@@ -191,7 +191,7 @@ func (t *tx) stageOne(i int) (refusal.Item, error) {
 func (t *tx) sourceOf(s *journal.Step, j *job) journal.Place {
 	switch {
 	case j.metaFrom != "":
-		return live(j.metaFrom)
+		return journal.Place{Base: j.base, Path: j.metaFrom}
 	case s.Op == journal.Move:
 		return live(s.From)
 	case s.Op == journal.Put || s.Before.Kind == vfs.KindDir:
@@ -331,7 +331,7 @@ func (t *tx) stageFile(a vfs.Dir, s *journal.Step, j *job, src *source, path str
 	file := src != nil && src.st.Kind == vfs.KindFile // a link's bits are all set and say nothing
 	exact := !j.after.UmaskApplies || file
 	perm := j.after.Perm & 0o7777
-	if file && (j.after.UmaskApplies || perm == 0 && j.metaFrom != "") {
+	if file && (j.after.UmaskApplies || perm == 0 && j.metaFrom != "" && !j.aside) {
 		perm = src.st.Perm
 	}
 	// The area is closed to others, and the name never has more permissions than

@@ -26,6 +26,13 @@ type scenario struct {
 	after   tree
 	changes func(t testing.TB) []commit.Change
 	extra   func() []commit.ExtraFile
+	aside   bool // on a system without an exchange
+}
+
+// world makes the workspace before the scenario.
+func (s scenario) world(t testing.TB) *world {
+	t.Helper()
+	return newWorldOn(t, memfs.New(memfs.Options{Umask: 0o022, NoExchange: s.aside}), s.before)
 }
 
 var base = tree{
@@ -40,23 +47,23 @@ func scenarios() []scenario {
 	b := base
 	return []scenario{
 		{"modify", b, with(b, func(s tree) { s["a"] = file(0o644, "a new, longer\n") }),
-			func(t testing.TB) []commit.Change { return one(modify(t, "a", b["a"], file(0o644, "a new, longer\n"))) }, nil},
+			func(t testing.TB) []commit.Change { return one(modify(t, "a", b["a"], file(0o644, "a new, longer\n"))) }, nil, false},
 		{"create in new directories", b, with(b, func(s tree) { s["n"], s["n/m"], s["n/m/b"] = "d:0755", "d:0755", file(0o644, "b\n") }),
-			func(t testing.TB) []commit.Change { return one(create(t, "n/m/b", "b\n", false)) }, nil},
+			func(t testing.TB) []commit.Change { return one(create(t, "n/m/b", "b\n", false)) }, nil, false},
 		{"delete", b, with(b, func(s tree) { delete(s, "c") }),
-			func(t testing.TB) []commit.Change { return one(remove(t, "c", b["c"])) }, nil},
+			func(t testing.TB) []commit.Change { return one(remove(t, "c", b["c"])) }, nil, false},
 		{"rename", b, with(b, func(s tree) { s["e"], s["e/d"] = "d:0755", s["d"]; delete(s, "d") }),
-			func(t testing.TB) []commit.Change { return rename(t, "d", "e/d", b["d"]) }, nil},
+			func(t testing.TB) []commit.Change { return rename(t, "d", "e/d", b["d"]) }, nil, false},
 		{"mode change", b, with(b, func(s tree) { s["a"] = file(0o755, "a old\n") }),
 			func(t testing.TB) []commit.Change {
 				c := modify(t, "a", b["a"], file(0o755, "a old\n"))
 				c.After.Open = nil
 				return one(c)
-			}, nil},
+			}, nil, false},
 		{"file becomes directory", b, with(b, func(s tree) { s["c"], s["c/in"] = "d:0755", file(0o644, "in\n") }),
 			func(t testing.TB) []commit.Change {
 				return one(remove(t, "c", b["c"]), create(t, "c/in", "in\n", false))
-			}, nil},
+			}, nil, false},
 		{"directory becomes file", b, with(b, func(s tree) {
 			for _, p := range []string{"dir/x", "dir/sub", "dir/sub/y"} {
 				delete(s, p)
@@ -64,22 +71,22 @@ func scenarios() []scenario {
 			s["dir"] = file(0o644, "now a file\n")
 		}), func(t testing.TB) []commit.Change {
 			return one(remove(t, "dir/x", b["dir/x"]), remove(t, "dir/sub/y", b["dir/sub/y"]), create(t, "dir", "now a file\n", false))
-		}, nil},
+		}, nil, false},
 		{"directory emptied", b, with(b, func(s tree) { delete(s, "lone"); delete(s, "lone/z"); delete(s, "dir/sub"); delete(s, "dir/sub/y") }),
 			func(t testing.TB) []commit.Change {
 				return one(remove(t, "lone/z", b["lone/z"]), remove(t, "dir/sub/y", b["dir/sub/y"]))
-			}, nil},
+			}, nil, false},
 		{"link deleted and moved", with(b, func(s tree) { s["ln2"] = "l:../outside" }),
 			with(b, func(s tree) { delete(s, "ln"); s["dir/ln3"] = "l:../outside" }),
 			func(t testing.TB) []commit.Change {
 				return append(rename(t, "ln2", "dir/ln3", "l:../outside"), remove(t, "ln", b["ln"]))
-			}, nil},
+			}, nil, false},
 		{"link made", b, with(b, func(s tree) { s["ln4"] = "l:dir/x" }),
 			func(t testing.TB) []commit.Change {
 				return one(commit.Change{Path: path(t, "ln4"), After: image("l:dir/x")})
-			}, nil},
+			}, nil, false},
 		{"executable created", b, with(b, func(s tree) { s["tool"] = file(0o755, "#!\n") }),
-			func(t testing.TB) []commit.Change { return one(create(t, "tool", "#!\n", true)) }, nil},
+			func(t testing.TB) []commit.Change { return one(create(t, "tool", "#!\n", true)) }, nil, false},
 		{"CR-01 mixed", b, with(b, func(s tree) {
 			s["a"], s["f"] = file(0o644, "a new\n"), file(0o755, "f new\n")
 			s["n"], s["n/b"] = "d:0755", file(0o644, "b\n")
@@ -90,40 +97,40 @@ func scenarios() []scenario {
 			cs := one(modify(t, "a", b["a"], file(0o644, "a new\n")), create(t, "n/b", "b\n", false), remove(t, "c", b["c"]))
 			cs = append(cs, rename(t, "d", "e/d", b["d"])...)
 			return append(cs, modify(t, "f", b["f"], file(0o755, "f new\n")))
-		}, nil},
+		}, nil, false},
 		{"file moved below itself", b, with(b, func(s tree) { s["c"], s["c/c"] = "d:0755", b["c"] }),
-			func(t testing.TB) []commit.Change { return rename(t, "c", "c/c", b["c"]) }, nil},
+			func(t testing.TB) []commit.Change { return rename(t, "c", "c/c", b["c"]) }, nil, false},
 		{"moved, and its name becomes a directory", b, with(b, func(s tree) { s["e"], s["c"], s["c/in"] = b["c"], "d:0755", file(0o644, "in\n") }),
 			func(t testing.TB) []commit.Change {
 				return append(rename(t, "c", "e", b["c"]), create(t, "c/in", "in\n", false))
-			}, nil},
+			}, nil, false},
 		{"names that turn into each other's directories", b, with(b, func(s tree) {
 			delete(s, "c")
 			delete(s, "d")
 			s["c"], s["c/d"], s["d"], s["d/c"] = "d:0755", b["d"], "d:0755", b["c"]
 		}), func(t testing.TB) []commit.Change {
 			return append(rename(t, "c", "d/c", b["c"]), rename(t, "d", "c/d", b["d"])...)
-		}, nil},
+		}, nil, false},
 		{"file moved over its directory", with(b, func(s tree) { delete(s, "dir/sub"); delete(s, "dir/sub/y") }),
 			with(b, func(s tree) {
 				for _, p := range []string{"dir/x", "dir/sub", "dir/sub/y"} {
 					delete(s, p)
 				}
 				s["dir"] = b["dir/x"]
-			}), func(t testing.TB) []commit.Change { return rename(t, "dir/x", "dir", b["dir/x"]) }, nil},
+			}), func(t testing.TB) []commit.Change { return rename(t, "dir/x", "dir", b["dir/x"]) }, nil, false},
 		{"index in the same transaction", b, with(b, func(s tree) { s["a"] = file(0o644, "A\n"); s[".git/index"] = file(0o644, "index new") }),
 			func(t testing.TB) []commit.Change { return one(modify(t, "a", b["a"], file(0o644, "A\n"))) },
 			func() []commit.ExtraFile {
 				before := image(b[".git/index"])
 				before.Open = nil
 				return []commit.ExtraFile{{DirPath: gitDir, Name: "index", Before: before, After: image(file(0o644, "index new"))}}
-			}},
+			}, false},
 		{"renamed and edited", b, with(b, func(s tree) { s["g"] = file(0o755, "f new\n"); delete(s, "f") }),
 			func(t testing.TB) []commit.Change {
 				cs := rename(t, "f", "g", b["f"])
 				cs[1].After = image(file(0o755, "f new\n"))
 				return cs
-			}, nil},
+			}, nil, false},
 	}
 }
 
@@ -164,16 +171,18 @@ func decided(t testing.TB, f vfs.FS) bool {
 	return l.Committed
 }
 
-// perPath checks that each path is wholly as before or wholly as after.
-func perPath(t testing.TB, got, before, after tree) {
+// perPath checks that each path is wholly as before or wholly as after. Without an
+// exchange one that is both before and after may be neither, for a moment.
+func perPath(t testing.TB, got tree, s scenario) {
 	t.Helper()
+	before, after := s.before, s.after
 	for p, v := range got {
 		if v != before[p] && v != after[p] {
 			t.Fatalf("%s is neither old nor new: %q", p, v)
 		}
 	}
 	for p := range before {
-		if after[p] != "" && got[p] == "" {
+		if after[p] != "" && got[p] == "" && !s.aside {
 			t.Fatalf("%s exists before and after, and not in between", p)
 		}
 	}
@@ -249,11 +258,13 @@ func equalTrees(a, b tree) bool {
 	return true
 }
 
-func TestScenarios(t *testing.T) {
-	for _, s := range scenarios() {
+func TestScenarios(t *testing.T) { runScenarios(t, scenarios(), commit.WorkspaceTransactional) }
+
+func runScenarios(t *testing.T, all []scenario, want commit.Guarantee) {
+	for _, s := range all {
 		for _, style := range styles {
 			t.Run(s.name+"/"+style.String(), func(t *testing.T) {
-				w := newWorld(t, s.before)
+				w := s.world(t)
 				r, _, err := attempt(t, w, w.fs, s, style)
 				if err != nil || r.Outcome != commit.Committed {
 					t.Fatalf("%v %v %v", r.Outcome, r.Items, err)
@@ -262,7 +273,7 @@ func TestScenarios(t *testing.T) {
 				if l := leftovers(t, w.fs); len(l) > 0 {
 					t.Fatalf("left over: %v %v", l, r.Notes)
 				}
-				if g := r.Facts.Guarantee(); g != commit.WorkspaceTransactional {
+				if g := r.Facts.Guarantee(); g != want {
 					t.Errorf("guarantee %v: %s", g, r.Facts.Detail())
 				}
 				// Durable now, whatever the disk kept of the rest.
@@ -317,14 +328,16 @@ func harmless(e faultfs.Event) bool {
 	return e.Op == faultfs.CloseDir || e.Op == faultfs.Close || e.Op == faultfs.Writeback
 }
 
-func TestFaultSweep(t *testing.T) {
-	for _, s := range scenarios() {
+func TestFaultSweep(t *testing.T) { faultSweep(t, scenarios(), causes) }
+
+func faultSweep(t *testing.T, all []scenario, causes []error) {
+	for _, s := range all {
 		for _, style := range styles {
 			for i, cause := range causes {
 				t.Run(fmt.Sprintf("%s/%v/%v", s.name, style, cause), func(t *testing.T) {
 					step := causeStep(i)
 					for n := 1 + i%step; ; n += step {
-						w := newWorld(t, s.before)
+						w := s.world(t)
 						ff := faultfs.New(w.fs, faultfs.At(n, faultfs.Fault{Err: cause}))
 						r, ack, err := attempt(t, w, ff, s, style)
 						all, _ := ff.Counts()
@@ -343,7 +356,7 @@ func TestFaultSweep(t *testing.T) {
 							// An empty directory that may not be removed stays, and that is said.
 							same(t, at, withoutEmptied(state(t, w.fs), s), s.after)
 						case ack:
-							perPath(t, state(t, w.fs), s.before, s.after)
+							perPath(t, state(t, w.fs), s)
 							recovered(t, w, s, "new")
 						case r.Outcome == commit.NeedsAttention:
 							if !errors.Is(err, commit.ErrIndeterminate) && !strings.Contains(at, "undo") {
@@ -367,13 +380,15 @@ func TestFaultSweep(t *testing.T) {
 	}
 }
 
-func TestDeathSweep(t *testing.T) {
-	for _, s := range scenarios() {
+func TestDeathSweep(t *testing.T) { deathSweep(t, scenarios()) }
+
+func deathSweep(t *testing.T, all []scenario) {
+	for _, s := range all {
 		for _, style := range styles {
 			for _, when := range []faultfs.Death{faultfs.DiesBefore, faultfs.DiesAfter} {
 				t.Run(fmt.Sprintf("%s/%v/%d", s.name, style, when), func(t *testing.T) {
 					for n := 1; ; n++ {
-						w := newWorld(t, s.before)
+						w := s.world(t)
 						ff := faultfs.New(w.fs, faultfs.AtMutation(n, faultfs.Fault{Death: when, Short: n % 3 * 20}))
 						_, ack, _ := attempt(t, w, ff, s, style)
 						if !ff.Dead() {
@@ -384,7 +399,7 @@ func TestDeathSweep(t *testing.T) {
 							must = "new"
 						}
 						w.fs.Kill()
-						perPath(t, state(t, w.fs), s.before, s.after)
+						perPath(t, state(t, w.fs), s)
 						if n%4 == 0 {
 							deadInRecovery(t, w, s)
 						}
@@ -423,7 +438,7 @@ func deadInRecovery(t testing.TB, w *world, s scenario) {
 			return
 		}
 		w.fs.Kill()
-		perPath(t, state(t, w.fs), s.before, s.after)
+		perPath(t, state(t, w.fs), s)
 		if committed {
 			same(t, "committed", withoutEmptied(state(t, w.fs), s), s.after)
 		}
@@ -442,12 +457,14 @@ func withoutEmptied(got tree, s scenario) tree {
 	})
 }
 
-func TestPowerCutSweep(t *testing.T) {
-	for _, s := range scenarios() {
+func TestPowerCutSweep(t *testing.T) { powerCutSweep(t, scenarios()) }
+
+func powerCutSweep(t *testing.T, all []scenario) {
+	for _, s := range all {
 		for _, style := range styles {
 			t.Run(s.name+"/"+style.String(), func(t *testing.T) {
 				for n := 1; ; n++ {
-					w := newWorld(t, s.before)
+					w := s.world(t)
 					ff := faultfs.New(w.fs, faultfs.AtMutation(n, faultfs.Fault{Death: faultfs.DiesAfter}))
 					_, ack, _ := attempt(t, w, ff, s, style)
 					if !ff.Dead() {
@@ -482,7 +499,7 @@ func TestPowerCutInRecovery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for n := 1; ; n++ {
 				for m := 1; ; m++ {
-					w := newWorld(t, s.before)
+					w := s.world(t)
 					ff := faultfs.New(w.fs, faultfs.AtMutation(n, faultfs.Fault{Death: faultfs.DiesAfter}))
 					attempt(t, w, ff, s, styles[n%2])
 					if !ff.Dead() {

@@ -93,7 +93,9 @@ type tx struct {
 // job is what a step needs beyond its journal form.
 type job struct {
 	before, after *Image
-	metaFrom      string   // path whose file gives metadata and bytes (copying move)
+	metaFrom      string // path whose file gives metadata and bytes (copying move)
+	aside         bool   // metaFrom is the file that the step before takes away, below base
+	base          string
 	open          vfs.File // the live file, unread, for the comparison; may be nil
 	made          vfs.File // the staged file until it is synced; may be nil
 	st            vfs.Stat // of the live file when it was staged

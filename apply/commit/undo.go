@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/aspengine/asp/apply/journal"
 	"github.com/aspengine/asp/internal/vfs"
@@ -37,6 +38,7 @@ func (t *tx) undo(n int) ([]journal.Open, error) {
 	if err := join(errs); err != nil {
 		return nil, err
 	}
+	open = t.once(open)
 	if err := t.syncNames(context.Background(), barrierUndo); err != nil {
 		return nil, err
 	}
@@ -44,6 +46,44 @@ func (t *tx) undo(n int) ([]journal.Open, error) {
 		return open, t.keepOpen(open)
 	}
 	return nil, nil
+}
+
+// once leaves of two open steps at one path, the halves of an exchange in two, the one
+// that keeps what was there before: a person decides on paths.
+func (t *tx) once(open []journal.Open) []journal.Open {
+	return slices.DeleteFunc(open, func(o journal.Open) bool {
+		return t.takenFor(o.Step) != nil && slices.ContainsFunc(open, func(p journal.Open) bool { return p.Step == o.Step-1 })
+	})
+}
+
+// takenFor is the step that made room for step i, the other half of an exchange in
+// two; nil if there is none.
+func (t *tx) takenFor(i int) *journal.Step {
+	if i == 0 || t.log.Steps[i].Op != journal.Put {
+		return nil
+	}
+	if s := &t.log.Steps[i-1]; s.Op == journal.Take && s.Live == t.log.Steps[i].Live {
+		return s
+	}
+	return nil
+}
+
+// neverTaken tells whether what was to make room is not where it is kept. Then the
+// new file was not put, and whatever is live is not ours; or it was, and the disk
+// lost the old one.
+func (t *tx) neverTaken(take, put *journal.Step, x sides) (done bool, why string, err error) {
+	a := t.areas[take.Area].dir
+	if a == nil {
+		return false, "", nil
+	}
+	kept, err := look(a, take.Name, take.Before)
+	if err != nil || !kept.Absent() {
+		return false, "", err
+	}
+	if x.kept.Absent() && x.live.is(put.After) && x.live.Ino == put.After.Ino && put.After.Kind != vfs.KindDir {
+		return true, whyLost, nil
+	}
+	return true, "", nil
 }
 
 // findUnplaced looks for directories of the first n steps that are in their
@@ -123,6 +163,12 @@ func (t *tx) undoOne(i int) (why string, err error) {
 	defer t.release(x)
 	switch s.Op {
 	case journal.Put:
+		if take := t.takenFor(i); take != nil {
+			done, why, err := t.neverTaken(take, s, x)
+			if done || err != nil {
+				return why, err
+			}
+		}
 		return t.undoPut(s, x)
 	case journal.Take:
 		return t.undoTake(s, x)

@@ -38,7 +38,12 @@ type world struct {
 
 func newWorld(t testing.TB, state tree) *world {
 	t.Helper()
-	w := &world{t, memfs.New(memfs.Options{Umask: 0o022})}
+	return newWorldOn(t, memfs.New(memfs.Options{Umask: 0o022}), state)
+}
+
+func newWorldOn(t testing.TB, f *memfs.FS, state tree) *world {
+	t.Helper()
+	w := &world{t, f}
 	root := w.root(w.fs, "/")
 	defer root.Close()
 	w.ok(root.Mkdir("repo", 0o755))
@@ -206,6 +211,13 @@ func good(vfs.Dir) (commit.MountFacts, error) {
 	return commit.MountFacts{Type: "model", Ordered: true, Barriers: true, Renames: true}, nil
 }
 
+// probe is good, and tells where names cannot be exchanged.
+func (w *world) probe(d vfs.Dir) (commit.MountFacts, error) {
+	f, err := good(d)
+	f.Aside = w.fs.Options().NoExchange
+	return f, err
+}
+
 // env opens a workspace on f, which may be a wrapper of the world's.
 func (w *world) env(f vfs.FS) (commit.Env, func(), error) {
 	root, err := f.OpenRoot(repo)
@@ -224,7 +236,7 @@ func (w *world) env(f vfs.FS) (commit.Env, func(), error) {
 	return commit.Env{
 		FS: f, Root: root, TxDir: txDir, Protected: []vfs.Stat{gst},
 		Extra: map[string]vfs.Dir{gitDir: git},
-		Probe: good, Dirty: func() (int64, error) { return 0, nil },
+		Probe: w.probe, Dirty: func() (int64, error) { return 0, nil },
 		Handles: 3, // so that files of either sort meet whatever a test does
 	}, func() { root.Close(); git.Close() }, nil
 }

@@ -227,7 +227,7 @@ func (s *Step) sound() bool {
 	case Put:
 		return s.Name != "" && s.From == "" && s.Before.Absent() && !s.After.Absent()
 	case Take:
-		return s.Name != "" && s.From == "" && !s.Before.Absent() && s.Before.Kind != vfs.KindDir && s.After.Absent()
+		return s.Name != "" && s.From == "" && !s.Before.Absent() && s.After.Absent()
 	case Exchange:
 		return s.Name != "" && s.From == "" && !s.Before.Absent() && !s.After.Absent()
 	case Move:

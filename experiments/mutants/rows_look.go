@@ -4,8 +4,8 @@ package main
 func locks() []row {
 	const many = "TestProcessesExcludeEachOtherInOrder|TestGoroutinesExcludeEachOtherInOrder|TestOrderIsArrival|TestOtherQueueFileStillExcludes|TestReplacedDirectory|TestLostCounter"
 	return []row{
-		{id: "lock-flock", kind: "lock", file: "internal/lock/lock_linux.go", pkg: "internal/lock", run: many,
-			text: "unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB)", mutant: "unix.Flock(int(fd), unix.LOCK_SH|unix.LOCK_NB)"},
+		{id: "lock-flock", kind: "lock", file: "internal/lock/lock_unix.go", pkg: "internal/lock", run: many,
+			text: "return unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB)", mutant: "return unix.Flock(int(fd), unix.LOCK_SH|unix.LOCK_NB)"},
 		{id: "lock-order", kind: "lock", file: "internal/lock/lock.go", pkg: "internal/lock", run: many,
 			text: "	return held < 0, nil\n", mutant: "	return held < 0 || true, nil\n"},
 		{id: "lock-of-a-replaced-directory", kind: "lock", file: "internal/lock/lock.go", pkg: "internal/lock", run: many,
@@ -24,7 +24,7 @@ func locks() []row {
 			text: "	_, _ = vfs.Claim(f)\n", mutant: ""},
 		{id: "lock-asked-before-a-clean-up", kind: "lock", file: "internal/home/file.go", pkg: "internal/home", run: "TestCleanTempSparesTheLiving",
 			text: "if dead, err := vfs.Claim(f); err != nil || !dead {", mutant: "if dead, err := true, error(nil); err != nil || !dead {"},
-		{id: "lock-claim-is-shared", kind: "lock", file: "internal/vfs/claim_linux.go", pkg: "internal/home", run: "TestCleanTempSparesTheLiving",
+		{id: "lock-claim-is-shared", kind: "lock", file: "internal/vfs/claim_unix.go", pkg: "internal/home", run: "TestCleanTempSparesTheLiving",
 			text: "unix.LOCK_EX|unix.LOCK_NB", mutant: "unix.LOCK_SH|unix.LOCK_NB"},
 		{id: "lock-of-a-stat-cache", kind: "lock", file: "snapshot/statcache.go", pkg: "snapshot", run: "TestHalfWrittenCache",
 			text: "	_, _ = vfs.Claim(f)\n", mutant: ""},

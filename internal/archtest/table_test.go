@@ -128,6 +128,7 @@ var writers = map[string]string{
 	"sandbox/sandboxtest":                 "only tests use it",
 	"seam/provider":                       "a private working directory where there is no namespace to have one in memory",
 	"worktree":                            "scratch trees that are thrown away; nothing there has to survive",
+	"internal/lock":                       "tickets of who waits, beside the queue file in the trusted state directory",
 	"snapshot/gitbase":                    "reference logs, appended beside git's own writers, in the one file that writes references",
 	"snapshot/gitbase/internal/gitoracle": "only tests use it",
 	"cmd/asp":                             "the plan that `asp plan -o` was asked to write",

@@ -3,6 +3,7 @@ package home
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 
 	"github.com/aspengine/asp/internal/vfs"
@@ -117,7 +118,11 @@ func (b *Batch) Sync(mode SyncMode) error {
 	case mode != EachFile && mode != WholeFS:
 		errs = append(errs, errors.New("no sync mode given"))
 	case mode == WholeFS && len(dirs) > 0:
-		errs = append(errs, dirs[0].SyncFS())
+		err := dirs[0].SyncFS()
+		if errors.Is(err, errors.ErrUnsupported) {
+			err = eachIn(dirs)
+		}
+		errs = append(errs, err)
 	default:
 		// Starting all writes before waiting for the first lets the
 		// device take them together.
@@ -141,6 +146,33 @@ func (b *Batch) Sync(mode SyncMode) error {
 		return fmt.Errorf("sync the state directory: %w", err)
 	}
 	return run(after)
+}
+
+// eachIn syncs every file in dirs, and dirs, where the system has no call for all of
+// a file system: what others left there is covered too. What they left in directories
+// that the batch never touched is not, which is why nothing is claimed on such a
+// system that a power cut could disprove.
+func eachIn(dirs []vfs.Dir) error {
+	var errs []error
+	for _, d := range dirs {
+		names, err := d.List()
+		errs = append(errs, err)
+		for _, e := range names {
+			if e.Kind != vfs.KindFile {
+				continue
+			}
+			f, err := d.Open(e.Name)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err == nil {
+				err = errors.Join(f.Sync(), f.Close())
+			}
+			errs = append(errs, err)
+		}
+		errs = append(errs, d.Sync())
+	}
+	return errors.Join(errs...)
 }
 
 // Drop forgets everything without a barrier, for callers that do not care

@@ -11,7 +11,7 @@ import (
 // TryAcquire it draws no ticket, and one who only looks is never taken for a holder.
 // False and no error when somebody holds the lock; f is not called then.
 func WhileFree(lockDir string, f func() error) (free bool, err error) {
-	d, err := openDirectory(lockDir)
+	d, err := openToLook(lockDir)
 	if err != nil {
 		return false, fmt.Errorf("open %q to look at its lock: %w", lockDir, err)
 	}

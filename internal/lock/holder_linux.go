@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/aspengine/asp/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
 // startTime reads field 22 of /proc/PID/stat. The second field, the name, is
@@ -27,20 +26,3 @@ func startTime(pid int) (uint64, error) {
 	}
 	return strconv.ParseUint(string(fields[19]), 10, 64)
 }
-
-func flockFd(fd uintptr) error {
-	for {
-		err := unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EWOULDBLOCK):
-			return ErrBusy
-		default:
-			return err
-		}
-	}
-}
-
-func funlockFd(fd uintptr) error { return unix.Flock(int(fd), unix.LOCK_UN) }

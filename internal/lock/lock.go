@@ -220,12 +220,6 @@ const (
 	lastPos        int64 = 1<<63 - 1
 )
 
-// queue is one waiter's own description of the queue file.
-type queue struct {
-	f      *os.File
-	ticket int64 // position of our byte; 0 before draw
-}
-
 func openQueue(name string) (*queue, error) {
 	f, err := openQueueFile(name)
 	if err != nil {
@@ -239,7 +233,7 @@ func openQueue(name string) (*queue, error) {
 		f.Close()
 		return nil, fmt.Errorf("open queue file %q: %w", name, err)
 	}
-	return &queue{f: f}, nil
+	return newQueue(f), nil
 }
 
 // draw takes the next ticket. The counter and the byte lock change together

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux && !darwin
 
 package lock
 
@@ -14,6 +14,7 @@ import (
 var errUnsupported = errors.New("workspace locks need Linux")
 
 func openDirectory(string) (*os.File, error)      { return nil, errUnsupported }
+func openToLook(string) (*os.File, error)         { return nil, errUnsupported }
 func openQueueFile(string) (*os.File, error)      { return nil, errUnsupported }
 func tryLockFile(*os.File) error                  { return errUnsupported }
 func shareFile(*os.File) error                    { return errUnsupported }
@@ -24,6 +25,13 @@ func (*queue) heldIn(int64, int64) (int64, error) { return 0, errUnsupported }
 func startTime(int) (uint64, error)               { return 0, errUnsupported }
 func flockFd(uintptr) error                       { return errUnsupported }
 func funlockFd(uintptr) error                     { return errUnsupported }
+
+type queue struct {
+	f      *os.File
+	ticket int64
+}
+
+func newQueue(f *os.File) *queue { return &queue{f: f} }
 
 type waiter struct{}
 

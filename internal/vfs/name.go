@@ -10,11 +10,12 @@ import (
 const MaxTarget = 4096
 
 // CheckName tells whether name is one path component that a method may be
-// given: not empty, not "." or "..", without a slash and without NUL. The
+// given: not empty, not "." or "..", without a slash and without NUL, and on
+// Windows none that means something else there (reservedName). The
 // error is syscall.EINVAL, on every form alike, so that a caller's mistake
 // never reaches the kernel.
 func CheckName(name string) error {
-	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || unusable(name) {
 		return syscall.EINVAL
 	}
 	return nil

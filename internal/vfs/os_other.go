@@ -1,10 +1,17 @@
-//go:build !linux
+//go:build !linux && !darwin && !windows
 
 package vfs
 
 import (
 	"errors"
 	"io/fs"
+)
+
+// What the real form of this build can do beyond the rest. A file system can lack
+// the exchange all the same, and then says so.
+const (
+	CanExchange = false // Rename with Exchange
+	CanSyncFS   = false // Dir.SyncFS; errors.ErrUnsupported without
 )
 
 // OS is the file system of the operating system. This build has no form of it:

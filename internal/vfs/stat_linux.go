@@ -1,3 +1,5 @@
+//go:build !portablefs
+
 package vfs
 
 import (
@@ -59,18 +61,6 @@ func oldStatAt(fd int, name string, flags int) (Stat, error) {
 		Mtime: unix.TimespecToNsec(t.Mtim),
 		Ctime: unix.TimespecToNsec(t.Ctim),
 	}, nil
-}
-
-func kindOfMode(mode uint32) Kind {
-	switch mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return KindFile
-	case unix.S_IFDIR:
-		return KindDir
-	case unix.S_IFLNK:
-		return KindSymlink
-	}
-	return KindOther
 }
 
 func kindOfDirent(t byte) Kind {

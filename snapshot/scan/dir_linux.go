@@ -1,3 +1,5 @@
+//go:build !portablefs
+
 package scan
 
 import (

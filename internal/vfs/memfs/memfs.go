@@ -55,7 +55,12 @@ type Options struct {
 	Step int64
 	// UID and GID own whatever is made.
 	UID, GID uint32
+	// NoExchange makes Rename answer ENOTSUP to Exchange, as systems do that have none.
+	NoExchange bool
 }
+
+// Options returns what f was made with.
+func (f *FS) Options() Options { return f.opt }
 
 // FS is one file system. It may be used by several goroutines at once.
 type FS struct {

@@ -17,6 +17,9 @@ func (d *dir) Rename(name string, to vfs.Dir, toName string, mode vfs.RenameMode
 		if err := errors.Join(vfs.CheckName(name), vfs.CheckName(toName)); err != nil {
 			return syscall.EINVAL
 		}
+		if mode == vfs.Exchange && d.fs.opt.NoExchange {
+			return syscall.ENOTSUP
+		}
 		if d.node.dev != t.node.dev {
 			return syscall.EXDEV
 		}

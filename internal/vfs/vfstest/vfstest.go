@@ -23,6 +23,9 @@ type Place struct {
 	// Mkfifo makes something in Dir that is no file, directory or link; the
 	// layer itself cannot.
 	Mkfifo func(name string) error
+	// Portable: the form has no exchange and no sync of a whole file system, and
+	// says so.
+	Portable bool
 }
 
 // Run runs the suite; open gives a new place for each test.

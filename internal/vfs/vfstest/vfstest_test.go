@@ -63,7 +63,7 @@ func TestOS(t *testing.T) {
 					t.Fatal(err)
 				}
 				d := openRoot(t, vfs.OS{}, dir)
-				return vfstest.Place{Dir: d, Mkfifo: func(name string) error {
+				return vfstest.Place{Dir: d, Portable: !vfs.CanExchange, Mkfifo: func(name string) error {
 					return unix.Mkfifo(filepath.Join(dir, name), 0o644)
 				}}
 			})

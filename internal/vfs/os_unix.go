@@ -1,12 +1,12 @@
+//go:build linux || darwin
+
 package vfs
 
 import (
-	"encoding/binary"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,12 +18,6 @@ type OS struct {
 	componentWalk bool
 }
 
-// shared is what all handles below one root have in common.
-type shared struct {
-	componentWalk atomic.Bool // openat2 is not to be had
-	dirents       sync.Pool   // *[]byte for getdents
-}
-
 // OpenRoot opens the directory at the absolute path, following links. It fails
 // with unix.EINVAL for a relative path: what that means would depend on the
 // working directory of the moment.
@@ -31,13 +25,11 @@ func (o OS) OpenRoot(path string) (Dir, error) {
 	if !filepath.IsAbs(path) {
 		return nil, &fs.PathError{Op: "open root", Path: path, Err: unix.EINVAL}
 	}
-	sh := &shared{dirents: sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}}
-	sh.componentWalk.Store(o.componentWalk)
 	fd, err := openAt(unix.AT_FDCWD, path, dirFlags, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open root", Path: path, Err: err}
 	}
-	return newDir(sh, fd, path), nil
+	return newDir(newShared(o), fd, path), nil
 }
 
 // StatDir implements DirStater.
@@ -253,18 +245,11 @@ func (d *osDir) Link(name string, to Dir, toName string) error {
 }
 
 func (d *osDir) Rename(name string, to Dir, toName string, mode RenameMode) error {
-	var flags uint
-	switch mode {
-	case NoReplace:
-		flags = unix.RENAME_NOREPLACE
-	case Exchange:
-		flags = unix.RENAME_EXCHANGE
-	case Replace:
-	default:
+	if mode != NoReplace && mode != Exchange && mode != Replace {
 		return &os.LinkError{Op: "rename", Old: d.path + "/" + name, New: toName, Err: unix.EINVAL}
 	}
 	return d.between("rename", name, to, toName, func(from, to int) error {
-		return unix.Renameat2(from, name, to, toName, flags)
+		return renameAt(from, name, to, toName, mode)
 	})
 }
 
@@ -299,71 +284,16 @@ func (d *osDir) between(op, name string, to Dir, toName string, f func(from, to 
 	return nil
 }
 
-func (d *osDir) List() ([]DirEntry, error) {
-	d.list.Lock()
-	defer d.list.Unlock()
-	var out []DirEntry
-	err := d.self("list", "", func(fd int) error {
-		out = nil
-		if d.listed {
-			if _, err := unix.Seek(fd, 0, unix.SEEK_SET); err != nil {
-				return err
-			}
-		}
-		d.listed = true
-		p := d.sh.dirents.Get().(*[]byte)
-		defer d.sh.dirents.Put(p)
-		for {
-			n, err := unix.Getdents(fd, *p)
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				return nil
-			}
-			out = appendDirents(out, (*p)[:n])
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// appendDirents reads records of struct linux_dirent64: inode, offset, record
-// length, type, name ended by NUL.
-func appendDirents(out []DirEntry, b []byte) []DirEntry {
-	const header = 19
-	for len(b) >= header {
-		n := int(binary.NativeEndian.Uint16(b[16:]))
-		if n < header || n > len(b) {
-			return out
-		}
-		name := b[header:n]
-		for i, c := range name {
-			if c == 0 {
-				name = name[:i]
-				break
-			}
-		}
-		if s := string(name); s != "." && s != ".." {
-			out = append(out, DirEntry{Name: s, Kind: kindOfDirent(b[18]), Ino: binary.NativeEndian.Uint64(b)})
-		}
-		b = b[n:]
-	}
-	return out
-}
-
 func (d *osDir) Chmod(perm uint32) error {
 	return d.self("chmod", "", func(fd int) error { return unix.Fchmod(fd, perm&0o7777) })
 }
 
 func (d *osDir) Sync() error {
-	return d.self("sync directory", "", unix.Fsync)
+	return d.self("sync directory", "", syncDir)
 }
 
 func (d *osDir) SyncFS() error {
-	return d.self("sync file system", "", unix.Syncfs)
+	return d.self("sync file system", "", syncFS)
 }
 
 // Close overrides handle's only to name the directory in the error.

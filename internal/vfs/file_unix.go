@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package vfs
 
 import (
@@ -5,8 +7,6 @@ import (
 	"io/fs"
 	"strings"
 	"sync/atomic"
-	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -121,68 +121,6 @@ func (f *osFile) ReadFrom(r io.Reader) (int64, error) {
 	return done + n, err
 }
 
-// copyRange moves up to limit bytes (all if negative) with copy_file_range from
-// the read position of src. It stops without an error where the kernel cannot
-// do it; both positions then stand behind what was copied.
-func (f *osFile) copyRange(src io.Reader, limit int64) (int64, error) {
-	with := sourceFd(src)
-	if with == nil {
-		return 0, nil
-	}
-	var done int64
-	for limit < 0 || done < limit {
-		chunk := int64(1 << 30)
-		if limit >= 0 {
-			chunk = min(chunk, limit-done)
-		}
-		var n int
-		err := f.do("copy", func(fd int) (err error) {
-			werr := with(func(from int) { n, err = unix.CopyFileRange(from, nil, fd, nil, int(chunk), 0) })
-			if werr != nil {
-				return werr
-			}
-			return err
-		})
-		if err != nil {
-			switch errno, _ := err.(*fs.PathError).Err.(unix.Errno); errno {
-			case unix.ENOSPC, unix.EDQUOT, unix.EFBIG:
-				return done, err
-			}
-			// Cannot, or a real error that the plain copy will meet and report.
-			return done, nil
-		}
-		if n == 0 {
-			return done, nil
-		}
-		done += int64(n)
-	}
-	return done, nil
-}
-
-// sourceFd returns a way to run a call with the descriptor of r, nil if it has none.
-func sourceFd(r io.Reader) func(func(fd int)) error {
-	switch s := r.(type) {
-	case *osFile:
-		return func(call func(fd int)) error {
-			fd, err := s.use()
-			if err != nil {
-				return err
-			}
-			call(fd)
-			return s.release()
-		}
-	case syscall.Conn: // *os.File, also in the wrapping that its WriteTo puts around it
-		raw, err := s.SyscallConn()
-		if err != nil {
-			return nil
-		}
-		return func(call func(fd int)) error {
-			return raw.Control(func(fd uintptr) { call(int(fd)) })
-		}
-	}
-	return nil
-}
-
 func (f *osFile) Stat() (s Stat, err error) {
 	// Open had to look anyway; whoever asks right after it gets that answer.
 	if p := f.seen.Swap(nil); p != nil {
@@ -202,19 +140,6 @@ func (f *osFile) Chmod(perm uint32) error {
 
 func (f *osFile) Chown(uid, gid uint32) error {
 	return f.do("chown", func(fd int) error { return unix.Fchown(fd, int(uid), int(gid)) })
-}
-
-func (f *osFile) SetMtime(ns int64) error {
-	times := [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(ns)}
-	return f.do("set time of", func(fd int) error {
-		// The form with a null path, which works on the descriptor itself, has
-		// no wrapper in x/sys; the other forms need /proc or a newer kernel.
-		_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0)
-		if errno != 0 {
-			return errno
-		}
-		return nil
-	})
 }
 
 // Xattrs returns nil when there are none.
@@ -239,7 +164,7 @@ func (f *osFile) Xattrs() (out map[string][]byte, err error) {
 					out = make(map[string][]byte)
 				}
 				out[name] = value
-			case unix.ENODATA, unix.ENOTSUP, unix.EPERM, unix.EACCES:
+			case noXattr, unix.ENOTSUP, unix.EPERM, unix.EACCES:
 				// Gone since, or not ours to read.
 			default:
 				return err
@@ -276,18 +201,7 @@ func (f *osFile) SetXattr(name string, value []byte) error {
 }
 
 func (f *osFile) Sync() error {
-	return f.do("sync", unix.Fdatasync)
-}
-
-func (f *osFile) StartWriteback() error {
-	err := f.do("start writeback of", func(fd int) error {
-		err := unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE)
-		if err == unix.ENOSYS {
-			return nil // a hint
-		}
-		return err
-	})
-	return err
+	return f.do("sync", syncFile)
 }
 
 func (f *osFile) Close() error {

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package main
 
 // platform is why the engine cannot work on this system; nil here.
