@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/aspengine/asp/apply/commit"
@@ -83,6 +84,7 @@ type Engine struct {
 	now        func() time.Time
 	problem    error
 	dirty      func() (int64, error) // nil: what the host says; see commit.Env
+	applied    atomic.Int64          // transactions of those who share this one; see turnToLook
 }
 
 // Open opens the workspace that holds o.Dir and its trusted state. Nothing in

@@ -455,16 +455,11 @@ func (t *tx) collect() {
 	if err != nil {
 		return
 	}
-	es, err := dir.List()
-	if err != nil {
-		return
-	}
 	last := vfs.Stat{Size: lookAtOnce}
 	if st, err := dir.Lstat(t.txid + ".pack"); err == nil || errors.Is(err, fs.ErrNotExist) {
 		last = st
 	}
-	half := slices.ContainsFunc(es, func(x vfs.DirEntry) bool { return strings.HasSuffix(x.Name, ".part") })
-	if len(es)%8 != 0 && last.Size < lookAtOnce && !half {
+	if last.Size < lookAtOnce && !e.turnToLook(dir) {
 		return
 	}
 	var pins map[string]bool // read only if something has to go
@@ -474,6 +469,23 @@ func (t *tx) collect() {
 		}
 		return pins[txid]
 	})
+}
+
+// lookEvery is after how many small packs the store is looked at.
+const lookEvery = 8
+
+// turnToLook tells whether the store is looked at now. The engines of a host count their
+// transactions, and the first one looks, since a host may never come to another turn;
+// others list the store and tell by the number of its names.
+func (e *Engine) turnToLook(dir vfs.Dir) bool {
+	if s := e.o.Shares; s != nil && s.state.ID == e.state.ID {
+		return s.applied.Add(1)%lookEvery == 1
+	}
+	es, err := dir.List()
+	if err != nil {
+		return false
+	}
+	return len(es)%lookEvery == 0 || slices.ContainsFunc(es, func(x vfs.DirEntry) bool { return strings.HasSuffix(x.Name, ".part") })
 }
 
 // extraDirs are the directories outside the tree that a transaction may write:

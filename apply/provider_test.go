@@ -15,7 +15,9 @@ import (
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/checks"
+	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/seam/provider"
@@ -691,6 +693,34 @@ func TestWalkBesideIsNoWalkAfter(t *testing.T) {
 	ev, err = h.evaluate(q)
 	if err != nil || ev.Verdict.Decision == wire.Allow || !strings.Contains(reasons(ev.Verdict.Coverage.Degraded), "baseline:stale-baseline") {
 		t.Errorf("%+v %v", ev, err)
+	}
+}
+
+// TestHostLooksAtPacksByTurns: the first transaction of a host tidies the store of what
+// undo needs, and then one of eight, so that the others do not list it.
+func TestHostLooksAtPacksByTurns(t *testing.T) {
+	h := newHosted(t, "", "", &crew{}, map[string]string{"a": "0\n"})
+	h.shares = h.engine()
+	found, err := filepath.Glob(h.home.Path("workspaces", "*"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%q %v", found, err)
+	}
+	dead := filepath.Join(found[0], home.Packs, "tx-dead.part")
+	for i := 1; i <= 9; i++ {
+		if err := os.WriteFile(dead, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, err := h.engine().Apply(context.Background(), apply.Request{CallSite: wire.Interactive, Intent: wire.IntentUser,
+			Load: plan(fmt.Sprint("p", i), func(*apply.View) []editplan.Draft {
+				return []editplan.Draft{replace("a", fmt.Sprintf("%d\n", i-1), fmt.Sprintf("%d\n", i))}
+			})})
+		if err != nil || a.Outcome != receipt.Applied {
+			t.Fatalf("%d: %+v %v", i, a, err)
+		}
+		_, err = os.Lstat(dead)
+		if gone := errors.Is(err, os.ErrNotExist); gone != (i%8 == 1) {
+			t.Errorf("after transaction %d: gone %v", i, gone)
+		}
 	}
 }
 
