@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/aspengine/asp/internal/home"
@@ -18,7 +19,7 @@ import (
 // breaks the chain or loses what had a barrier: also not one that meets what another
 // cut's repair wrote, which nobody made durable.
 func TestCutAfterCut(t *testing.T) {
-	rows := uint64(150)
+	rows := uint64(60)
 	if os.Getenv("ASP_CRASH") == "long" {
 		rows = 20_000
 	}
@@ -84,4 +85,66 @@ func cutAfterCut(seed uint64) error {
 		}
 	}
 	return nil
+}
+
+// TestCutAfterRepair: a cut among entries without a barrier, a repair of what it left,
+// more entries, and a second cut, of which the disk keeps names alone. Each row of
+// what is done between is one way to lose what the repair put back.
+func TestCutAfterRepair(t *testing.T) {
+	const most = uint64(500)
+	seeds := []uint64{0, 1, 2, 3, 4, 5, 6, 62} // 62: both receipts stay, the head is torn
+	if os.Getenv("ASP_CRASH") == "long" {
+		seeds = nil
+		for seed := range most {
+			seeds = append(seeds, seed)
+		}
+	}
+	for _, unsynced := range []int{1, 2} {
+		for _, seed := range seeds {
+			for _, between := range []string{"va", "vss", "ra"} {
+				if err := cutAfterRepair(unsynced, seed, between); err != nil {
+					t.Fatalf("%d without a barrier, seed %d, then %s: %v", unsynced, seed, between, err)
+				}
+			}
+		}
+	}
+}
+
+// cutAfterRepair does, each in a store of its own, v: verify, r: recover, a: append,
+// s: append and sync.
+func cutAfterRepair(unsynced int, seed uint64, between string) error {
+	mem := memfs.New(memfs.Options{})
+	var synced []string
+	n := 0
+	act := func(boot string, what rune) error {
+		return opened(mem, boot, func(s *receipt.Store) error {
+			switch what {
+			case 'v':
+				_, err := s.Verify(ctx)
+				return err
+			case 'r':
+				return s.Recover(ctx)
+			}
+			n++
+			kept, err := s.Append(ctx, entry(n))
+			if err != nil || what == 'a' {
+				return err
+			}
+			synced = append(synced, kept.Receipt.ReceiptID)
+			return s.Sync(home.EachFile)
+		})
+	}
+	for i, what := range "s" + strings.Repeat("a", unsynced) + between {
+		boot := "one"
+		if i > unsynced {
+			boot = "two"
+		}
+		if i == unsynced+1 {
+			mem = mem.Crash(memfs.Random, memfs.Seeded(seed))
+		}
+		if err := act(boot, what); err != nil {
+			return err
+		}
+	}
+	return soundFor(mem.Crash(memfs.NamesOnly, nil), "three", synced, 100)
 }

@@ -268,33 +268,20 @@ func integer(v canon.Value, key string) (int64, bool) {
 type heads struct {
 	slot    [2]*head
 	problem [2]error // fs.ErrNotExist when missing
-	boot    string   // the present one
 }
 
 // newest is the valid head with the higher count, nil without one. What follows it
 // goes into the other file, as is right when it is durable.
 func (hs *heads) newest() *head {
-	h, o := hs.slot[0], hs.slot[1]
-	if h == nil || o != nil && (o.count > h.count || o.count == h.count && hs.later(o, h)) {
-		h, o = o, h
+	h := hs.slot[0]
+	// Of two for one entry the copy is what was written last.
+	if b := hs.slot[1]; h == nil || b != nil && (b.count > h.count || b.count == h.count && b.partner == b.self()) {
+		h = b
 	}
-	switch {
-	case h == nil:
-	case o != nil && o.count == h.count:
-		h.into = h.slot // the one that it was copied from may be all that is durable
-	default:
+	if h != nil {
 		h.into = 1 - h.slot
 	}
 	return h
-}
-
-// later tells which of two heads for one entry was written last: the copy, and of two
-// copies that of this boot.
-func (hs *heads) later(h, than *head) bool {
-	if a, b := h.partner == h.self(), than.partner == than.self(); a != b {
-		return a
-	}
-	return h.boot == hs.boot && than.boot != hs.boot
 }
 
 // lame tells that a head is missing, damaged or another one than should be there.
@@ -349,7 +336,7 @@ func (s *Store) readHeads() (*heads, error) { return s.headsBy(s.readHead) }
 func (s *Store) glance() (*heads, error) { return s.headsBy(s.glanceFile) }
 
 func (s *Store) headsBy(read func(slot int) (h *head, damage, err error)) (*heads, error) {
-	hs := &heads{boot: s.boot}
+	hs := &heads{}
 	for i, name := range s.lane.headFiles() {
 		h, damage, err := read(i)
 		switch {
@@ -439,7 +426,7 @@ func (s *Store) writeHead(h *head) error {
 }
 
 // copyHead makes the other file a copy of h, which stays as it is. What follows
-// goes over the copy, whoever writes it (newest): h itself may be all that is durable.
+// goes over the copy, whoever writes it: h itself may be all that is durable.
 func (s *Store) copyHead(h *head) error {
 	if err := s.owe(h.entry); err != nil {
 		return err

@@ -123,7 +123,7 @@ func (s *Store) repair(deep bool) (*head, error) {
 	bad, cut := fits, false
 	if h != nil {
 		bad, cut = hs.wrong(h), h.boot != s.boot
-		if h.into = h.slot; bad != fits || cut || hs.slot[1-h.slot] == nil {
+		if h.into = h.slot; bad != fits || hs.slot[1-h.slot] == nil {
 			h.into = 1 - h.slot // h is durable, or nothing is
 		}
 	}

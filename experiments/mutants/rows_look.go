@@ -38,7 +38,7 @@ func looks() []row {
 	const (
 		commit    = "apply/commit"
 		exchange  = "apply/exchange"
-		heads     = "TestCutAfterCut|TestEntriesWithoutABarrier|TestBarrierCoversThoseBefore|TestPowerCutKeepsTheChain|TestVerify|TestTornFirstHead|TestAnUnsyncedNewest"
+		heads     = "TestCutAfterCut|TestCutAfterRepair|TestEntriesWithoutABarrier|TestBarrierCoversThoseBefore|TestPowerCutKeepsTheChain|TestVerify|TestTornFirstHead|TestAnUnsyncedNewest"
 		strangers = "TestEditInPlace|TestStrayInDisplaced|TestEditDuringUndo|TestWrongContent|TestForeign|TestStale|TestLateWrite|TestComparing|TestAttention|TestScenarios|TestGuaranteeIsEarned"
 	)
 	return []row{
@@ -106,6 +106,16 @@ func looks() []row {
 			text: "if e.Digest != text(v, \"digest\") || !isID", mutant: "if !isID"},
 		{id: "look-receipt-head-in-repair", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
 			text: "if h.into = h.slot; bad != fits", mutant: "if h.into = 1 - h.slot; bad != fits"},
+		{id: "look-receipt-head-alone", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
+			text: "bad != fits || hs.slot[1-h.slot] == nil {", mutant: "bad != fits {"},
+		{id: "look-receipt-head-overwritten", kind: "look", file: "receipt/store.go", pkg: "receipt", run: heads,
+			text: "	next.into = next.slot // until a barrier\n", mutant: "	next.into = 1 - next.slot\n"},
+		{id: "sync-receipt-copy-is-owed", kind: "sync", file: "receipt/head.go", pkg: "receipt", run: heads,
+			text: "	if err := s.owe(h.entry); err != nil {\n		return err\n	}\n	c := *h\n", mutant: "	c := *h\n"},
+		{id: "sync-receipt-adopted-is-owed", kind: "sync", file: "receipt/recover.go", pkg: "receipt", run: heads,
+			text: "if err := s.owe(st); err != nil {", mutant: "if err := error(nil); err != nil {"},
+		{id: "sync-receipts-put-back", kind: "sync", file: "receipt/recover.go", pkg: "receipt", run: heads,
+			text: "		s.batch.Whole() // what", mutant: "		// what"},
 		{id: "look-receipt-gap-after-a-cut", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
 			text: "		if !whole {\n", mutant: "		if !whole && false {\n"},
 		{id: "look-receipt-head-missing", kind: "look", file: "receipt/recover.go", pkg: "receipt", run: heads,
