@@ -2,7 +2,8 @@
 # make run      the main job on a bundled real example
 # make test     all tests
 # make check    what a change has to pass: gofmt, vet, staticcheck, all tests, those of one process with the race detector
-# make fuzz     each fuzz target for a fixed number of runs; FUZZTIME=10m for at least that long each
+# make fuzz     each fuzz target for a fixed number of runs; FUZZ=long for an hour each, FUZZTIME=10m for at least that long
+# make corpus   put the best of what fuzzing found into testdata/fuzz, to be committed
 # make crash    the long sweeps of kills and power cuts
 # make powercut cut the power of ext4, xfs and btrfs at random moments under load, POWERCUTS times each; needs root and loop devices
 # make linear   a checker of linearizability judges OPS operations of many clients and an editor, in rounds of 2,000 plans
@@ -13,7 +14,8 @@
 
 SHELL := /bin/bash
 GO ?= go
-FUZZTIME ?=
+FUZZ ?= short
+FUZZTIME ?= $(if $(filter long,$(FUZZ)),1h)
 BENCH ?= short
 CRASH ?= long
 PEERS = bin/peers
@@ -27,7 +29,7 @@ OPS ?= 1000000
 TESTDIR ?= $(shell d=$$(mktemp -d /dev/shm/asp-XXXXXX 2>/dev/null) && rmdir $$d && echo /dev/shm || case "$$TMPDIR" in (''|*[[:space:]]*) echo /tmp;; (*) echo "$$TMPDIR";; esac)
 INDIR = umask 022 && d=$$(mktemp -d "$(TESTDIR)/asp-test-XXXXXX") && chmod 755 "$$d" && trap 'chmod -R u+rwX "'"$$d"'" 2>/dev/null; rm -rf "'"$$d"'"' EXIT && export TMPDIR="$$d" GOTMPDIR="$$d" &&
 
-.PHONY: build run test check lint race bench fuzz crash powercut linear mutants peers chart clean
+.PHONY: build run test check lint race bench fuzz corpus crash powercut linear mutants peers chart clean
 # Without cgo: nothing here needs libc, and linking it doubles the start-up time.
 build:
 	CGO_ENABLED=0 $(GO) build -o bin/asp ./cmd/asp
@@ -62,6 +64,9 @@ check: lint race
 
 fuzz:
 	$(INDIR) GO='$(GO)' .ci/fuzz $(FUZZTIME)
+
+corpus:
+	$(INDIR) GO='$(GO)' .ci/corpus
 
 crash: $(PEERS)/gopls
 	$(INDIR) PATH=$(CURDIR)/$(PEERS):$$PATH ASP_CRASH=$(CRASH) $(GO) test -timeout 120m $$(grep -rl --include='*_test.go' ASP_CRASH . | xargs -n1 dirname | sort -u)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/snapshot"
 )
@@ -371,29 +372,31 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(good()))
 	f.Add([]byte(`{"proposal":{},"blobs":[]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file, refused := editplan.Decode(data, editplan.Limits{Bytes: 1 << 20})
-		if len(refused) > 0 {
-			return
-		}
-		p, refused, err := editplan.Compile(file, editplan.Limits{}, nil)
-		if err != nil || (p == nil) != (len(refused) > 0) {
-			t.Fatalf("plan %v refused %v error %v", p, refused, err)
-		}
-		for _, r := range refused {
-			if len(r.Detail) > 2000 {
-				t.Fatalf("detail of %d bytes", len(r.Detail))
+		need.Bounded(t, len(data), func() {
+			file, refused := editplan.Decode(data, editplan.Limits{Bytes: 1 << 20})
+			if len(refused) > 0 {
+				return
 			}
-		}
-		if p == nil {
-			return
-		}
-		again, err := canon.Parse(p.Canonical, canon.Limits{})
-		if err != nil || !bytes.Equal(again.Bytes(), p.Canonical) {
-			t.Fatalf("canonical form is no fixed point: %v", err)
-		}
-		if _, _, err := editplan.Resolve(p, disk{"m": "m", "w": "w", "x": "x", "r": "r"}); err != nil {
-			t.Fatal(err)
-		}
+			p, refused, err := editplan.Compile(file, editplan.Limits{}, nil)
+			if err != nil || (p == nil) != (len(refused) > 0) {
+				t.Fatalf("plan %v refused %v error %v", p, refused, err)
+			}
+			for _, r := range refused {
+				if len(r.Detail) > 2000 {
+					t.Fatalf("detail of %d bytes", len(r.Detail))
+				}
+			}
+			if p == nil {
+				return
+			}
+			again, err := canon.Parse(p.Canonical, canon.Limits{})
+			if err != nil || !bytes.Equal(again.Bytes(), p.Canonical) {
+				t.Fatalf("canonical form is no fixed point: %v", err)
+			}
+			if _, _, err := editplan.Resolve(p, disk{"m": "m", "w": "w", "x": "x", "r": "r"}); err != nil {
+				t.Fatal(err)
+			}
+		})
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/snapshot"
 )
 
@@ -245,21 +246,23 @@ func FuzzLSP(f *testing.F) {
 	f.Add([]byte(dc(tde("a.txt", te(0, 0, 0, 3, "1")), move("d", "f", overwrite), fileOp("create", "a.txt", ignore), fileOp("delete", "d", `"recursive":true`))))
 	f.Add([]byte(`{"changes":{"file:///w/%61.txt":[` + te(0, 99, 0, 100, "x") + `]},"changeAnnotations":{"a":{"label":"l"}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d := disk{"a.txt": "one\n🟢\r\n", "d/x": "X", "d/s/y": "Y", "link": "->x"}
-		got, err := editplan.ImportWorkspaceEdit(data, view(d), editplan.Limits{Bytes: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(got.Refused) > 0 {
-			return
-		}
-		// What the importer accepts is a good plan over the same workspace.
-		p, refused, err := editplan.Compile(got.File, editplan.Limits{}, nil)
-		if err != nil || len(refused) > 0 {
-			t.Fatalf("refused %v, %v", refused, err)
-		}
-		if _, refused, err = editplan.Resolve(p, d); err != nil || len(refused) > 0 {
-			t.Fatalf("refused %v, %v", refused, err)
-		}
+		need.Bounded(t, len(data), func() {
+			d := disk{"a.txt": "one\n🟢\r\n", "d/x": "X", "d/s/y": "Y", "link": "->x"}
+			got, err := editplan.ImportWorkspaceEdit(data, view(d), editplan.Limits{Bytes: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Refused) > 0 {
+				return
+			}
+			// What the importer accepts is a good plan over the same workspace.
+			p, refused, err := editplan.Compile(got.File, editplan.Limits{}, nil)
+			if err != nil || len(refused) > 0 {
+				t.Fatalf("refused %v, %v", refused, err)
+			}
+			if _, refused, err = editplan.Resolve(p, d); err != nil || len(refused) > 0 {
+				t.Fatalf("refused %v, %v", refused, err)
+			}
+		})
 	})
 }

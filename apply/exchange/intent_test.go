@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/aspengine/asp/internal/home"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/internal/vfs/memfs"
 )
 
@@ -20,26 +21,28 @@ func FuzzIntent(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d, err := memfs.New(memfs.Options{}).OpenRoot("/")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := home.WriteFile(d, journalName, b); err != nil {
-			t.Fatal(err)
-		}
-		i, err := readIntent(d, journalName)
-		if errors.Is(err, errNoIntent) {
-			t.Fatal("a journal that is there counts as none")
-		}
-		if err != nil {
-			return
-		}
-		if err := errors.Join(d.Unlink(journalName), writeIntent(d, i), publishIntent(d)); err != nil {
-			t.Fatal(err)
-		}
-		j, err := readIntent(d, journalName)
-		if err != nil || i.TxID != j.TxID || i.Root != j.Root || i.OldIno != j.OldIno || i.NewIno != j.NewIno || !maps.Equal(i.PreImages, j.PreImages) || !maps.Equal(i.PostImages, j.PostImages) || string(i.Evidence) != string(j.Evidence) {
-			t.Fatalf("%+v, read again %+v %v", i, j, err)
-		}
+		need.Bounded(t, len(b), func() {
+			d, err := memfs.New(memfs.Options{}).OpenRoot("/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := home.WriteFile(d, journalName, b); err != nil {
+				t.Fatal(err)
+			}
+			i, err := readIntent(d, journalName)
+			if errors.Is(err, errNoIntent) {
+				t.Fatal("a journal that is there counts as none")
+			}
+			if err != nil {
+				return
+			}
+			if err := errors.Join(d.Unlink(journalName), writeIntent(d, i), publishIntent(d)); err != nil {
+				t.Fatal(err)
+			}
+			j, err := readIntent(d, journalName)
+			if err != nil || i.TxID != j.TxID || i.Root != j.Root || i.OldIno != j.OldIno || i.NewIno != j.NewIno || !maps.Equal(i.PreImages, j.PreImages) || !maps.Equal(i.PostImages, j.PostImages) || string(i.Evidence) != string(j.Evidence) {
+				t.Fatalf("%+v, read again %+v %v", i, j, err)
+			}
+		})
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/aspengine/asp/apply/journal"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/internal/vfs/memfs"
 	"github.com/aspengine/asp/snapshot"
@@ -315,22 +316,24 @@ func FuzzRead(f *testing.F) {
 	f.Add(write(f, nil, false))
 	f.Add([]byte("ASPJRNL\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		l, err := journal.Read(bytes.NewReader(b))
-		if err != nil {
-			return
-		}
-		if l.Valid > int64(len(b)) || l.Committed && !l.Ready || l.Ready && !l.Begun {
-			t.Fatalf("%+v", l)
-		}
-		_, _, _ = journal.ReadAttention(bytes.NewReader(b), "tx1", 10)
-		if !l.Ready {
-			return
-		}
-		for _, s := range l.Steps {
-			if _, err := snapshot.ParsePath(s.Live.Path); err != nil || s.Name != "" && vfs.CheckName(s.Name) != nil || s.Area >= len(l.Areas) {
-				t.Fatalf("%+v", s)
+		need.Bounded(t, len(b), func() {
+			l, err := journal.Read(bytes.NewReader(b))
+			if err != nil {
+				return
 			}
-		}
+			if l.Valid > int64(len(b)) || l.Committed && !l.Ready || l.Ready && !l.Begun {
+				t.Fatalf("%+v", l)
+			}
+			_, _, _ = journal.ReadAttention(bytes.NewReader(b), "tx1", 10)
+			if !l.Ready {
+				return
+			}
+			for _, s := range l.Steps {
+				if _, err := snapshot.ParsePath(s.Live.Path); err != nil || s.Name != "" && vfs.CheckName(s.Name) != nil || s.Area >= len(l.Areas) {
+					t.Fatalf("%+v", s)
+				}
+			}
+		})
 	})
 }
 
@@ -340,27 +343,29 @@ func FuzzPayload(f *testing.F) {
 	whole := write(f, steps(), true)
 	f.Add(uint8(1), whole[25:60], uint8(2), whole[60:])
 	f.Fuzz(func(t *testing.T, k1 uint8, p1 []byte, k2 uint8, p2 []byte) {
-		b := bytes.Clone(whole[:16])
-		crc := binary.LittleEndian.Uint32(b[12:])
-		for _, r := range []struct {
-			k uint8
-			p []byte
-		}{{k1, p1}, {k2, p2}} {
-			head := append([]byte{r.k}, binary.LittleEndian.AppendUint32(nil, uint32(len(r.p)))...)
-			table := crc32.MakeTable(crc32.Castagnoli)
-			c := crc32.Update(0, table, binary.LittleEndian.AppendUint32(nil, crc))
-			c = crc32.Update(c, table, head)
-			crc = crc32.Update(c, table, r.p)
-			b = append(append(append(b, head...), binary.LittleEndian.AppendUint32(nil, crc)...), r.p...)
-		}
-		l, err := journal.Read(bytes.NewReader(b))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range l.Steps {
-			if _, err := snapshot.ParsePath(s.Live.Path); err != nil || s.Area >= len(l.Areas) {
-				t.Fatalf("%+v", s)
+		need.Bounded(t, len(p1)+len(p2), func() {
+			b := bytes.Clone(whole[:16])
+			crc := binary.LittleEndian.Uint32(b[12:])
+			for _, r := range []struct {
+				k uint8
+				p []byte
+			}{{k1, p1}, {k2, p2}} {
+				head := append([]byte{r.k}, binary.LittleEndian.AppendUint32(nil, uint32(len(r.p)))...)
+				table := crc32.MakeTable(crc32.Castagnoli)
+				c := crc32.Update(0, table, binary.LittleEndian.AppendUint32(nil, crc))
+				c = crc32.Update(c, table, head)
+				crc = crc32.Update(c, table, r.p)
+				b = append(append(append(b, head...), binary.LittleEndian.AppendUint32(nil, crc)...), r.p...)
 			}
-		}
+			l, err := journal.Read(bytes.NewReader(b))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range l.Steps {
+				if _, err := snapshot.ParsePath(s.Live.Path); err != nil || s.Area >= len(l.Areas) {
+					t.Fatalf("%+v", s)
+				}
+			}
+		})
 	})
 }

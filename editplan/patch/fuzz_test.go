@@ -20,31 +20,33 @@ func FuzzParse(f *testing.F) {
 	f.Add(patch.Render([]patch.Change{{Kind: patch.Modify, Old: "f", Before: []byte("a\x00"), After: []byte("b\x00")}}, patch.RenderOptions{}), []byte("a\x00"))
 	f.Add([]byte(patch.BinaryPatch([]byte("a\x00"), []byte("b\x00"), "delta", []byte{2, 2, 1, 'b', 0x91, 1, 1})), []byte("a\x00"))
 	f.Fuzz(func(t *testing.T, data, old []byte) {
-		limits := patch.Limits{Result: 1 << 20, Inflated: 1 << 22}
-		files, err := patch.Parse(data, patch.ParseOptions{Limits: limits})
-		if err != nil {
-			return
-		}
-		for i := range files {
-			fp := &files[i]
-			for _, o := range []patch.Options{{Limits: limits}, {Limits: limits, Fuzz: 2}, {Limits: limits, ZeroContext: true}} {
-				out := patch.Apply(fp, old, o)
-				if out.New != nil && len(out.Failures) > 0 {
-					t.Fatalf("result beside failures: %+v", out)
-				}
-				if len(out.Failures) > 0 || string(out.New) == string(old) {
-					continue
-				}
-				r := patch.Render([]patch.Change{{Kind: patch.Modify, Old: "f", Before: old, After: out.New}}, patch.RenderOptions{})
-				back, err := patch.Parse(r, patch.ParseOptions{})
-				if err != nil || len(back) != 1 {
-					t.Fatalf("rendered form does not read back: %v\n%s", err, r)
-				}
-				if again := patch.Apply(&back[0], old, patch.Options{}); string(again.New) != string(out.New) {
-					t.Fatalf("rendered form makes %q, want %q", again.New, out.New)
+		need.Bounded(t, len(data)+len(old), func() {
+			limits := patch.Limits{Result: 1 << 20, Inflated: 1 << 22}
+			files, err := patch.Parse(data, patch.ParseOptions{Limits: limits})
+			if err != nil {
+				return
+			}
+			for i := range files {
+				fp := &files[i]
+				for _, o := range []patch.Options{{Limits: limits}, {Limits: limits, Fuzz: 2}, {Limits: limits, ZeroContext: true}} {
+					out := patch.Apply(fp, old, o)
+					if out.New != nil && len(out.Failures) > 0 {
+						t.Fatalf("result beside failures: %+v", out)
+					}
+					if len(out.Failures) > 0 || string(out.New) == string(old) {
+						continue
+					}
+					r := patch.Render([]patch.Change{{Kind: patch.Modify, Old: "f", Before: old, After: out.New}}, patch.RenderOptions{})
+					back, err := patch.Parse(r, patch.ParseOptions{})
+					if err != nil || len(back) != 1 {
+						t.Fatalf("rendered form does not read back: %v\n%s", err, r)
+					}
+					if again := patch.Apply(&back[0], old, patch.Options{}); string(again.New) != string(out.New) {
+						t.Fatalf("rendered form makes %q, want %q", again.New, out.New)
+					}
 				}
 			}
-		}
+		})
 	})
 }
 

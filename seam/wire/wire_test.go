@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/seam/wire"
 )
@@ -161,24 +162,26 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(plan))
 	f.Add([]byte(`{"baseline":{"rev":"x"},"changes":[]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		v, err := canon.Parse(data, canon.Limits{})
-		if err != nil {
-			return
-		}
-		var p wire.EditPlan
-		if err := wire.Decode(v, &p); err != nil {
-			if len(err.Error()) > 4000 {
-				t.Fatalf("error text of %d bytes", len(err.Error()))
+		need.Bounded(t, len(data), func() {
+			v, err := canon.Parse(data, canon.Limits{})
+			if err != nil {
+				return
 			}
-			return
-		}
-		again, err := canon.From(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var q wire.EditPlan
-		if err := wire.Decode(again, &q); err != nil {
-			t.Fatalf("own encoding refused: %v\n%s", err, again.Bytes())
-		}
+			var p wire.EditPlan
+			if err := wire.Decode(v, &p); err != nil {
+				if len(err.Error()) > 4000 {
+					t.Fatalf("error text of %d bytes", len(err.Error()))
+				}
+				return
+			}
+			again, err := canon.From(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var q wire.EditPlan
+			if err := wire.Decode(again, &q); err != nil {
+				t.Fatalf("own encoding refused: %v\n%s", err, again.Bytes())
+			}
+		})
 	})
 }
