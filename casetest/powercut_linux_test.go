@@ -63,8 +63,40 @@ func TestPowerCut(t *testing.T) {
 		if only := os.Getenv("POWERCUT_ON"); only != "" && only != c.name {
 			continue
 		}
-		t.Run(c.name, func(t *testing.T) { powerCuts(t, c.disk(t), cuts) })
+		t.Run(c.name, func(t *testing.T) {
+			var sum cutTally
+			for done := 0; done < cuts && !t.Failed(); done += cutsOfADisk {
+				t.Run(fmt.Sprint("from ", done), func(t *testing.T) { sum.add(powerCuts(t, c.disk(t), min(cutsOfADisk, cuts-done))) })
+			}
+			t.Logf("%s: %s", c.name, sum)
+		})
 	}
+}
+
+// cutsOfADisk is how many cuts one disk gets before there is a fresh one: the images
+// are small, and looking at all receipts after each cut takes longer with each.
+const cutsOfADisk = 100
+
+// cutTally is what came of cuts.
+type cutTally struct {
+	cuts, acknowledged, completed, takenBack int
+	torn, lost                               [2]int // by the two other programs
+}
+
+func (c *cutTally) add(d cutTally) {
+	c.cuts += d.cuts
+	c.acknowledged += d.acknowledged
+	c.completed += d.completed
+	c.takenBack += d.takenBack
+	for i := range d.torn {
+		c.torn[i] += d.torn[i]
+		c.lost[i] += d.lost[i]
+	}
+}
+
+func (c cutTally) String() string {
+	return fmt.Sprintf("%d cuts, %d plans acknowledged, none lost, no tree torn; recovery completed %d and took back %d; in place: %d torn, %d lost; by rename: %d torn, %d lost",
+		c.cuts, c.acknowledged, c.completed, c.takenBack, c.torn[0], c.lost[0], c.torn[1], c.lost[1])
 }
 
 const machineWord = "CASETEST_MACHINE"
@@ -100,7 +132,7 @@ func bootAgain(t *testing.T) {
 }
 
 // powerCuts runs load and cut alternately over one disk.
-func powerCuts(t *testing.T, d disk, cuts int) {
+func powerCuts(t *testing.T, d disk, cuts int) (sum cutTally) {
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("POWERCUT_SEED"), 10, 64); err == nil {
 		seed = n
@@ -113,7 +145,7 @@ func powerCuts(t *testing.T, d disk, cuts int) {
 		must(t, writeTree(n.dir, numbered(0)))
 	}
 	unix.Sync()
-	at, completed, rolledBack, applied := 0, 0, 0, 0
+	at, took := 0, time.Duration(0)
 	for cut := range cuts {
 		for _, n := range naive {
 			n.begin()
@@ -122,8 +154,10 @@ func powerCuts(t *testing.T, d disk, cuts int) {
 		if os.Getenv("POWERCUTS") != "" {
 			modes = append(modes, "staged")
 		}
+		from := at
 		load := w.beginLoad(baseline, at, modes[cut%len(modes)])
-		time.Sleep(time.Duration(rnd.IntN(400)) * time.Millisecond) // the moment is any
+		// The moment is any of the next plans, however slow the machine is.
+		time.Sleep(time.Duration(rnd.Int64N(int64(min(max(2*took, 400*time.Millisecond), 10*time.Second)))))
 		acknowledged := int(load.acknowledged.Load())
 		for _, n := range naive {
 			n.promised = n.acknowledged.Load()
@@ -135,26 +169,30 @@ func powerCuts(t *testing.T, d disk, cuts int) {
 			}
 		})
 		attempted := int(load.attempted.Load())
+		if took = max(took/2, time.Duration(load.took.Load())); acknowledged == from {
+			took += took + 100*time.Millisecond // none came to its end
+		}
 		for _, n := range naive {
 			n.judge(t)
 		}
 		if !t.Run(fmt.Sprintf("%04d", cut), func(t *testing.T) {
 			var outcome string
 			at, outcome = w.as(t).afterPowerCut(acknowledged, attempted)
-			completed += btoi(outcome == "completed")
-			rolledBack += btoi(outcome == "rolled-back")
+			sum.completed += btoi(outcome == "completed")
+			sum.takenBack += btoi(outcome == "rolled-back")
 		}) {
 			t.Fatalf("cut %d of seed %d: acknowledged %d, attempted %d, answers %v", cut, seed, acknowledged, attempted, load.answers)
 		}
-		applied += acknowledged
+		sum.cuts, sum.acknowledged = sum.cuts+1, sum.acknowledged+acknowledged-from
 	}
-	t.Logf("seed %d: %d cuts: %d plans acknowledged, none lost, no tree torn; %d transactions completed by recovery, %d taken back", seed, cuts, applied, completed, rolledBack)
-	for _, n := range naive {
-		t.Logf("the program that writes %s: %d of %d cuts left a torn tree, %d lost what was acknowledged", n.name, n.torn, cuts, n.lost)
+	for i, n := range naive {
+		sum.torn[i], sum.lost[i] = n.torn, n.lost
 		if n.torn+n.lost == 0 && cuts >= 3 {
 			t.Errorf("a program that writes %s without any sync lost nothing in %d cuts: they cut nothing", n.name, cuts)
 		}
 	}
+	t.Logf("seed %d: %s", seed, sum)
+	return sum
 }
 
 func btoi(b bool) int {
@@ -195,6 +233,7 @@ func (w *world) step(baseline obj, n int) *plan {
 // load is a row of plans that are applied one after the other.
 type load struct {
 	acknowledged, attempted atomic.Int64 // numbers of trees
+	took                    atomic.Int64 // nanoseconds for the slowest
 	stop, done              chan struct{}
 	answers                 []string // of what was not applied
 }
@@ -220,6 +259,7 @@ func (w *world) beginLoad(baseline obj, from int, mode string) *load {
 				return
 			}
 			l.attempted.Store(int64(n + 1))
+			began := time.Now()
 			steps := [][]string{{"apply", "--plan", file, "--publish", mode}}
 			if mode == "staged" {
 				steps = [][]string{{"apply", "--plan", file, "--stage"}, {"publish", fmt.Sprintf("tree-%d", n+1)}}
@@ -234,6 +274,7 @@ func (w *world) beginLoad(baseline obj, from int, mode string) *load {
 				}
 			}
 			l.acknowledged.Store(int64(n + 1))
+			l.took.Store(max(l.took.Load(), int64(time.Since(began))))
 		}
 	}()
 	return l
