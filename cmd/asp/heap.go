@@ -20,8 +20,10 @@ const (
 	gcPercent = 400
 	gcStart   = 56 << 20
 	// A plan of largePlan bytes allocates so much that huge pages pay for the
-	// collection that it takes to get them.
-	largePlan = 256 << 10
+	// collection that it takes to get them under all of it. From mediumPlan on some
+	// pay that take none; under that a huge page is more zeros than pages are touched.
+	largePlan  = 256 << 10
+	mediumPlan = 16 << 10
 )
 
 func newHeap() *heap {
@@ -46,7 +48,11 @@ func (h *heap) start() {
 
 // expect is told the size of a plan as soon as it is known.
 func (h *heap) expect(plan int) {
-	if h == nil || plan < largePlan || !hugeOnWish() {
+	if h == nil || plan < mediumPlan || !hugeOnWish() {
+		return
+	}
+	if plan < largePlan {
+		adviseNext()
 		return
 	}
 	h.first.Stop()

@@ -5,3 +5,5 @@ package main
 func hugeOnWish() bool { return false }
 
 func adviseHuge(int) {}
+
+func adviseNext() {}

@@ -65,7 +65,6 @@ func main() {
 }
 
 func run(args []string) int {
-	heap := newHeap()
 	if len(args) == 1 && isVersion(args[0]) {
 		// Asked for by every script that looks what is installed; it needs
 		// neither signals nor a terminal.
@@ -77,6 +76,7 @@ func run(args []string) int {
 	if status, ok := seeded(args); ok {
 		return status
 	}
+	heap := newHeap()
 	screen := newUI(os.Stderr, os.Stdout, os.Getenv)
 	ctx, cancel, stop := interrupts(screen)
 	defer stop()
