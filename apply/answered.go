@@ -56,7 +56,7 @@ func (e *Engine) assuranceModes(ctx context.Context) []wire.Mode {
 	}
 	a := answered{Format: answeredFormat, Here: here, Modes: []wire.Mode{wire.Advisory}}
 	caps, until, err := e.caps(ctx)
-	if err == nil && caps.Namespaces() {
+	if err == nil && (caps.Namespaces() || caps.CanConfine()) {
 		b, proved, err := e.isolation(ctx, caps)
 		for _, x := range []struct {
 			level sandbox.Level

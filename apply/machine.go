@@ -66,7 +66,7 @@ func (m *Machine) capsOf(ctx context.Context, root, scratch string) (sandbox.Cap
 }
 
 // proofOf also says until when to believe it; the zero time where it could not be told.
-func (m *Machine) proofOf(ctx context.Context, caps sandbox.Caps, like sandbox.Spec) (sandbox.Boundary, time.Time, error) {
+func (m *Machine) proofOf(ctx context.Context, caps sandbox.Caps, like sandbox.Spec, scratch string) (sandbox.Boundary, time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := keyOf(like)
@@ -74,7 +74,7 @@ func (m *Machine) proofOf(ctx context.Context, caps sandbox.Caps, like sandbox.S
 		return t.what, t.until, nil
 	}
 	began := time.Now()
-	b, err := sandbox.Prove(ctx, caps, like)
+	b, err := worktree.Prove(ctx, caps, like, scratch)
 	if err != nil || ctx.Err() != nil {
 		return b, time.Time{}, err
 	}

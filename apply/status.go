@@ -207,7 +207,7 @@ func (e *Engine) Isolation(ctx context.Context) (sandbox.Boundary, error) {
 }
 
 func (e *Engine) isolation(ctx context.Context, caps sandbox.Caps) (sandbox.Boundary, time.Time, error) {
-	return e.o.Machine.proofOf(ctx, caps, e.like())
+	return e.o.Machine.proofOf(ctx, caps, e.like(), e.o.Home.Path(home.ScratchDir))
 }
 
 // like is what the launch that tries isolation is told: what is configured for checks.

@@ -13,3 +13,6 @@ const (
 func tracerMain([]string) int   { return 1 }
 func attackerMain([]string) int { return 1 }
 func withoutMain([]string) int  { return 1 }
+
+// naked is for systems whose kernel can be told to lack something.
+func (w *world) naked(args ...string) *result { w.t.Skip("needs Linux"); return nil }

@@ -82,6 +82,9 @@ func (c Caps) Namespaces() bool {
 	return true
 }
 
+// CanConfine tells whether a launch without namespaces can be tried that is held by rules.
+func (c Caps) CanConfine() bool { return c.Landlock.Answer == Yes && c.Seccomp.Answer == Yes }
+
 // CanOverlay tells whether candidates can be overlays.
 func (c Caps) CanOverlay() bool { return c.Namespaces() && c.Overlay.Answer == Yes }
 

@@ -81,7 +81,18 @@ func refused(err error) Caps {
 			c.Answer = No // ENOSPC, EUSERS: the limit on namespaces is zero or reached
 		}
 	}
-	return Caps{UserNS: c}
+	caps := Caps{UserNS: c, Seccomp: seccompAnswer()}
+	caps.Landlock = landlockAnswer() // these need no namespace
+	return caps
+}
+
+func landlockAnswer() Cap {
+	abi, err := landlockABI()
+	c := answer(err)
+	if err == nil {
+		c.Detail = fmt.Sprintf("ABI %d", abi)
+	}
+	return c
 }
 
 func removeProbe(dir string) {
@@ -115,10 +126,7 @@ func probeInside(dirs ProbeDirs) Caps {
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID}
 	c.ReadOnlyTree = answer(unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &attr))
-	abi, err := landlockABI()
-	if c.Landlock = answer(err); err == nil {
-		c.Landlock.Detail = fmt.Sprintf("ABI %d", abi)
-	}
+	c.Landlock = landlockAnswer()
 	c.Seccomp = seccompAnswer()
 	fd, err = newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 	if err == nil {

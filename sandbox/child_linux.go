@@ -57,6 +57,8 @@ type child struct {
 	proxy    int         // port of the listener that the host serves, 0 for none
 	groups   []int       // descriptors by which the command enters control groups
 	lure     *lure       // nil where the root is the host's
+	cage     *cage       // of a launch by rules
+	unruled  error       // why there are none
 	shared   []string    // directories of the host's that are shown without a shield
 	left     []string    // those of shared that had too many names to be shown one by one
 	stopping atomic.Bool // the parent's pipe ended: nothing more is reported
@@ -158,6 +160,10 @@ func (c *child) setup() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fail(err, "become undumpable")
 	}
+	if c.order.Rules {
+		c.confine()
+		return nil
+	}
 	if c.isolating(layerLandlock) {
 		if err := landlock(landlockRules(s, len(c.groups) > 0)); err != nil {
 			return err
@@ -210,7 +216,11 @@ func sessionKeyring() int {
 
 // probe makes the proof and asks the parent whether to go on.
 func (c *child) probe() (bool, error) {
-	p := &prober{marker: c.order.Marker, spec: &c.order.Spec, namespaces: c.order.Namespaces, noLimits: !c.isolating(layerLimits)}
+	p := &prober{marker: c.order.Marker, spec: &c.order.Spec, pinned: c.order.Pinned, namespaces: c.order.Namespaces, noLimits: !c.isolating(layerLimits)}
+	if c.order.Rules {
+		r := p.caged(c.order.Bait, c.cage, c.unruled)
+		return c.ask(p, &r)
+	}
 	r := p.run()
 	r.Shared, r.Left = c.shared, c.left
 	if p.namespaces {
@@ -223,7 +233,12 @@ func (c *child) probe() (bool, error) {
 	if c.proxy != 0 {
 		p.askProxy(&r, c.proxy, c.order.Bait)
 	}
-	if err := tell(c.out, &r); err != nil {
+	return c.ask(p, &r)
+}
+
+// ask tells what the probe found, and hears whether to go on.
+func (c *child) ask(p *prober, r *report) (bool, error) {
+	if err := tell(c.out, r); err != nil {
 		return false, err
 	}
 	var g goAhead

@@ -98,10 +98,11 @@ func landlock(rules []landlockRule) error {
 
 func landlockAllow(set int, r landlockRule, all uint64) error {
 	fd, err := unix.Open(r.path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err == unix.ENOENT {
-		return nil // nothing to allow
-	}
-	if err != nil {
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ENOTDIR, unix.EACCES:
+		return nil // nothing that could be allowed
+	default:
 		return err
 	}
 	defer unix.Close(fd)

@@ -33,6 +33,8 @@ type prober struct {
 	spec       *Spec
 	namespaces bool
 	noLimits   bool // a test left them out
+	pinned     string
+	ruled      bool // no namespaces, but rules that were seen to hold
 	made       []string
 }
 
@@ -84,11 +86,11 @@ func (p *prober) try(path string, mounts []mountInfo) probeAnswer {
 		m, _ = on(mounts, fd)
 		unix.Close(fd)
 	}
-	if m == nil || !m.readOnly && !p.ours(m.point) {
+	if !p.ruled && (m == nil || !m.readOnly && !p.ours(m.point)) {
 		a.Access = unix.Access(path, unix.W_OK) == nil
 		return a
 	}
-	if p.ours(m.point) {
+	if m != nil && p.ours(m.point) {
 		a.Mount = "declared"
 	}
 	name, tmp := filepath.Join(path, p.marker), filepath.Join(path, p.marker+".new")
@@ -184,13 +186,17 @@ func unescape(s string) string {
 // verdict is the parent's half of the proof: it looks from outside where the
 // markers are. problems are those of its lures.
 func verdict(s *Spec, r report, marker string, namespaces bool, problems []string) Boundary {
-	b := Boundary{Level: Advisory, Namespaces: namespaces}
+	b := Boundary{Level: Advisory, Namespaces: namespaces, Rules: r.Ruled}
 	answers := map[string]probeAnswer{}
 	for _, a := range r.Probes {
 		answers[a.Path] = a
 	}
 	var doubts []string
 	landed, denied := 0, 0
+	refusal := unix.EROFS
+	if r.Ruled {
+		refusal = unix.EACCES
+	}
 	for _, t := range s.Protect {
 		a, asked := answers[t.Path]
 		say := func(held bool, answer string) {
@@ -214,10 +220,10 @@ func verdict(s *Spec, r report, marker string, namespaces bool, problems []strin
 		case !asked:
 			doubts = append(doubts, fmt.Sprintf("%.200q was not tried", t.Path))
 			say(false, "not tried")
-		case !namespaces:
+		case !namespaces && !r.Ruled:
 			doubts = append(doubts, fmt.Sprintf("%.200q was only judged by its permissions", t.Path))
 			say(false, "not tried: no permission")
-		case t.Lands == "" && a.Missing, t.Lands == "" && !a.Created && unix.Errno(a.Errno) == unix.EROFS:
+		case t.Lands == "" && a.Missing, t.Lands == "" && !a.Created && unix.Errno(a.Errno) == refusal:
 			denied++
 			say(true, unix.ErrnoName(unix.Errno(a.Errno)))
 		case t.Lands == "" && a.Created && a.Mount == "declared":
@@ -232,7 +238,7 @@ func verdict(s *Spec, r report, marker string, namespaces bool, problems []strin
 		}
 	}
 	b.Attempts = append(append(b.Attempts, r.Reached...), r.Attempts...)
-	if namespaces {
+	if namespaces || r.Ruled {
 		doubts = append(doubts, problems...)
 		if len(r.Reached) == 0 {
 			doubts = append(doubts, "what would act outside was not tried")
@@ -258,8 +264,16 @@ func verdict(s *Spec, r report, marker string, namespaces bool, problems []strin
 	switch {
 	case b.DirectWrite && namespaces:
 		b.Evidence = "direct-write-risk: the probe reached a protected directory from inside the namespaces"
+	case b.DirectWrite && r.Ruled:
+		b.Evidence = "direct-write-risk: the probe reached a protected directory under the rules"
 	case b.DirectWrite:
 		b.Evidence = "direct-write-risk: no namespaces; the command ran with the caller's rights and could write to the workspace; its process group and all descendants were killed"
+	case r.Ruled && len(doubts) > 0:
+		b.Level = Gated
+		b.Evidence = "no namespaces: Landlock and a system call filter alone hold the command, and it is not proved that nothing gets out: " + strings.Join(doubts[:min(len(doubts), 6)], "; ")
+	case r.Ruled:
+		b.Level = MediatedWrite
+		b.Evidence = fmt.Sprintf("no namespaces: Landlock and a system call filter alone hold the command; a probe with its credentials was denied to read, to write and to change the attributes at %d protected directories, had no socket, no FIFO, no signal and no memory of the host's to get it done by, %d attempts in all; names and processes of the host can be seen", denied, len(r.Reached))
 	case !namespaces:
 		b.Evidence = "no namespaces: the command ran with the caller's rights; its process group and all descendants were killed"
 	case len(doubts) > 0:
@@ -268,6 +282,15 @@ func verdict(s *Spec, r report, marker string, namespaces bool, problems []strin
 	default:
 		b.Level = MediatedWrite
 		b.Evidence = fmt.Sprintf("own user, mount, pid, ipc and uts namespaces; every mount but the declared ones read-only; a probe with the command's credentials wrote at %d protected directories and landed in scratch, was denied at %d, and reached no socket or FIFO of the host", landed, denied)
+	}
+	if !namespaces && !r.Ruled && (r.ProbeErr != "" || len(r.Reached) > 0) {
+		why := r.ProbeErr
+		for _, a := range r.Reached {
+			if !a.Held && why == "" {
+				why = a.Name + ": " + a.Answer
+			}
+		}
+		b.Evidence += "; rules were tried, and do not hold: " + why
 	}
 	if len(r.Left) > 0 {
 		b.Evidence += fmt.Sprintf("; shown as it is, because something is mounted in it beside too many names to show one by one: %.200q", r.Left[0])

@@ -76,15 +76,18 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox: %w", err)
 	}
-	rules, err := egressRules(s)
+	reach, err := egressRules(s)
 	if err != nil {
 		return nil, err
 	}
 	netOff := namespaces && !s.Network && caps.NetNS.Answer == Yes && !slices.Contains(s.off, layerNetwork)
-	if len(rules) > 0 && !netOff {
+	if len(reach) > 0 && !netOff {
 		return nil, &UnsupportedError{s.Require, "some of the network is granted, and there is no network namespace to close the rest: " + caps.NetNS.String(), nil}
 	}
-	s.Network = !netOff
+	rules := !namespaces && s.Require > Advisory && len(s.Write) > 0 // admit saw to the rest
+	if !rules || s.Network {
+		s.Network = !netOff
+	}
 	h, err := s.Spare.take(namespaces, netOff, stdio)
 	if h == nil && err == nil {
 		h, err = spawn(namespaces, netOff, stdio)
@@ -107,7 +110,7 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	p := &Process{half: h, spec: s, started: time.Now(), running: make(chan struct{}), done: make(chan struct{})}
 	p.watching.Add(1)
 	go p.watch(ctx)
-	o := order{Spec: s, Namespaces: namespaces, PrivateRoot: caps.PrivateRoot.Answer == Yes, Marker: marker, Pinned: pinned, Off: s.off}
+	o := order{Spec: s, Namespaces: namespaces, Rules: rules, PrivateRoot: caps.PrivateRoot.Answer == Yes, Marker: marker, Pinned: pinned, Off: s.off}
 	enter, held, unbound := h.bound(s.Limits)
 	o.Groups, o.Bounded = len(enter), held
 	defer func() {
@@ -116,12 +119,15 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 		}
 	}()
 	var l *lures
-	if namespaces {
+	if namespaces || rules {
 		l = layLures(&s, marker)
 		o.Bait = &l.bait
 		defer l.close()
 	}
-	err = p.admitRun(o, l, enter, unbound, rules)
+	if rules {
+		defer os.RemoveAll(cageDir(&s, marker))
+	}
+	err = p.admitRun(o, l, enter, unbound, reach)
 	if err != nil {
 		h.kill()
 		h.finish()
@@ -155,7 +161,7 @@ func admit(caps Caps, s Spec) (namespaces bool, err error) {
 		return false, &UnsupportedError{s.Require, caps.MissingIsolation(), nil}
 	}
 	namespaces = caps.Namespaces()
-	if !namespaces && s.Require > Advisory {
+	if !namespaces && s.Require > Advisory && (!caps.CanConfine() || len(s.Write) == 0) {
 		return false, &UnsupportedError{s.Require, caps.Missing(), nil}
 	}
 	for _, m := range s.Mounts {

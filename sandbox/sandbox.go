@@ -24,6 +24,11 @@
 // a session keyring of its own; limits on memory and file size. The probe then tries
 // much more (Boundary.Attempts), and only if all of it fails the level is Isolated.
 //
+// Where the kernel refuses namespaces and the caller requires a boundary, Landlock and a
+// system call filter are the whole of it (rules_linux.go): Spec.Write may be written,
+// the system directories and Spec.Read may be read, and there is no socket. The probe decides here as
+// well, and finds MediatedWrite at most.
+//
 // Known limits: without Isolate memory is not limited; over a tree owned by somebody
 // else even root's command can only read, because it holds no capability.
 //
@@ -190,7 +195,11 @@ type Spec struct {
 	Isolate bool
 	// Read lists files and directories that an isolated launch shows read-only beside
 	// the mounts and the system directories. Missing ones are ignored.
-	Read    []string
+	Read []string
+	// Write lists existing directories that a launch without namespaces may write in, which
+	// is what its mounts are to one with them. The probe makes a directory beside the first
+	// and removes it. Without any such a launch has no boundary.
+	Write   []string
 	Network bool // keep the host's network, for no more than Gated; false gives a loopback that is up and nothing else
 	// Egress lists what may be reached although the network is off, each as
 	// egress.ParseRule reads it: through a proxy that the host runs, of which HTTP_PROXY
@@ -211,6 +220,7 @@ type Boundary struct {
 	Level       Level
 	DirectWrite bool   // the command could write to a protected directory
 	Namespaces  bool   // own user, mount, pid, ipc and uts namespaces
+	Rules       bool   // no namespaces: Landlock and a system call filter alone held
 	NetworkOff  bool   // own network namespace
 	Evidence    string // one sentence for the receipt
 	// Bounded names what a control group bounds for the run as a whole: memory, pids,
@@ -303,6 +313,9 @@ type Result struct {
 // is protected, hidden, read and reached, the limits and the PATH. What the machine cannot
 // give is said by the level and the evidence; an error means that it could not be tried.
 func Prove(ctx context.Context, caps Caps, like Spec) (Boundary, error) {
+	if !caps.Namespaces() {
+		return proveRules(ctx, caps, like)
+	}
 	like.Argv, like.Dir, like.Require, like.Isolate, like.Spare = []string{"true"}, "/", Advisory, true, nil
 	like.Env = map[string]string{"PATH": "/usr/bin:/bin"}
 	res, err := Run(ctx, caps, like)
@@ -316,4 +329,22 @@ func Prove(ctx context.Context, caps Caps, like Spec) (Boundary, error) {
 	}
 	less.Boundary.Evidence += "; isolated was tried: " + err.Error()
 	return less.Boundary, nil
+}
+
+// proveRules is Prove where there are no namespaces.
+func proveRules(ctx context.Context, caps Caps, like Spec) (Boundary, error) {
+	like.Argv, like.Dir, like.Mounts, like.Spare = []string{"true"}, "/", nil, nil
+	like.Egress = nil // who grants some of the network is refused in words
+	like.Env = map[string]string{"PATH": "/usr/bin:/bin"}
+	like.Require = Gated
+	res, err := Run(ctx, caps, like)
+	if !errors.Is(err, ErrUnsupported) || ctx.Err() != nil {
+		return res.Boundary, err
+	}
+	like.Require = Advisory
+	less, lerr := Run(ctx, caps, like)
+	if lerr == nil {
+		less.Boundary.Evidence += "; more was tried: " + err.Error()
+	}
+	return less.Boundary, lerr
 }

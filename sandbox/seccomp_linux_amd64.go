@@ -18,3 +18,9 @@ func compatDenials() []denial {
 	d := append(deny(unix.ENOSYS, 102 /* socketcall */, 425 /* io_uring_setup */), families(359))
 	return append(d, deny(unix.EPERM, 286 /* add_key */, 287 /* request_key */, 288 /* keyctl */)...)
 }
+
+// archConfined are the rows of confinedDenials that not every architecture has, or not by
+// this name: attributes by a path, and what the host's processes share by a key.
+func archConfined() []denial {
+	return append(sharedByKey(), deny(unix.EPERM, unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_UTIME, unix.SYS_UTIMES, unix.SYS_FUTIMESAT)...)
+}

@@ -14,3 +14,7 @@ func compatDenials() []denial {
 	d := append(deny(unix.ENOSYS, 425 /* io_uring_setup */), families(281))
 	return append(d, deny(unix.EPERM, 309 /* add_key */, 310 /* request_key */, 311 /* keyctl */)...)
 }
+
+// archConfined are the rows of confinedDenials that not every architecture has, or not by
+// this name.
+func archConfined() []denial { return sharedByKey() }

@@ -11,3 +11,7 @@ func archDenials() []denial { return nil }
 const compatArch = 0
 
 func compatDenials() []denial { return nil }
+
+const sharedMemory = 0
+
+func archConfined() []denial { return nil }

@@ -24,6 +24,7 @@ const ChildArg = "__sandbox-child"
 type order struct {
 	Spec       Spec
 	Namespaces bool
+	Rules      bool // no namespaces, but Landlock and a filter; see confine
 	// PrivateRoot says that the machine can change a root.
 	PrivateRoot bool
 	Marker      string // name of the probe's file; unguessable
@@ -51,7 +52,7 @@ type rlimit struct {
 	N        uint64
 }
 
-// bait is what a launch with namespaces is let loose on before the command.
+// bait is what a launch with a boundary is let loose on before the command.
 type bait struct {
 	Port     int       // of a listener on the host's loopback
 	Abstract string    // name of an abstract socket of the host, without the leading NUL
@@ -93,6 +94,7 @@ type report struct {
 	Shared   []string  // directories of the host in which its sockets and FIFOs can be reached
 	Left     []string  // those of Shared that had too many names to be shown one by one
 	Reached  []Attempt // at what would act for the command outside; every launch with namespaces
+	Ruled    bool      // the rules of a launch without namespaces hold
 	ProbeErr string
 	Attempts []Attempt
 
@@ -121,6 +123,7 @@ type message interface{ fields(w *wire) }
 func (o *order) fields(w *wire) {
 	o.Spec.fields(w)
 	w.bool(&o.Namespaces)
+	w.bool(&o.Rules)
 	w.bool(&o.PrivateRoot)
 	w.string(&o.Marker)
 	w.string(&o.Pinned)
@@ -163,6 +166,7 @@ func (s *Spec) fields(w *wire) {
 	w.bool(&s.Network)
 	w.bool(&s.Isolate)
 	w.strings(&s.Read)
+	w.strings(&s.Write)
 	l := &s.Limits
 	for _, d := range []*time.Duration{&l.Wall, &l.Grace} {
 		number(w, d)
@@ -214,6 +218,7 @@ func (r *report) fields(w *wire) {
 	w.strings(&r.Writable)
 	w.strings(&r.Shared)
 	w.strings(&r.Left)
+	w.bool(&r.Ruled)
 	w.string(&r.ProbeErr)
 	for _, l := range []*[]Attempt{&r.Reached, &r.Attempts} {
 		list(w, l, func(a *Attempt) {

@@ -96,6 +96,8 @@ func build(ctx context.Context, spec Spec) (_ *Candidate, err error) {
 		if err := c.readable(&spec); err != nil {
 			return nil, err
 		}
+	} else {
+		c.lent = append(c.lent, spec.Read...)
 	}
 	if method != Copy || !spec.OmitIgnored {
 		c.Env = spec.Ignored
@@ -116,6 +118,24 @@ func Probe(ctx context.Context, root, scratchBase string) sandbox.Caps {
 		caps.Overlay = sandbox.Cap{Detail: err.Error()}
 	}
 	return caps
+}
+
+// Prove is sandbox.Prove, with a directory below scratchBase to write in where that is what
+// a launch needs.
+func Prove(ctx context.Context, caps sandbox.Caps, like sandbox.Spec, scratchBase string) (sandbox.Boundary, error) {
+	if caps.Namespaces() || !caps.CanConfine() {
+		return sandbox.Prove(ctx, caps, like)
+	}
+	dir, err := newScratch(scratchBase)
+	if err != nil {
+		return sandbox.Boundary{}, err
+	}
+	like.Write = []string{filepath.Join(dir, "tree")}
+	if err = os.Mkdir(like.Write[0], 0o700); err != nil {
+		return sandbox.Boundary{}, err
+	}
+	b, err := sandbox.Prove(ctx, caps, like)
+	return b, errors.Join(err, removeTree(scratchBase, filepath.Base(dir)))
 }
 
 // tmpTarget is where the private temporary directory is seen. The usual place:
@@ -456,6 +476,7 @@ func (c *Candidate) show(dir string) {
 // temporary directory instead.
 func (c *Candidate) lend(dir, root string) string {
 	if len(c.mounts) == 0 {
+		c.lent = append(c.lent, dir)
 		return dir
 	}
 	if !within(dir, root) {

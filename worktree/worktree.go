@@ -69,7 +69,8 @@ type Spec struct {
 	Home string
 	// Read lists directories or files that the check may read although they are
 	// hidden: module and build caches, tool chains. The check sees them as
-	// throw-away overlays: it may write, and the bytes are gone afterwards.
+	// throw-away overlays: it may write, and the bytes are gone afterwards. Without
+	// namespaces it may only read.
 	Read []string
 	Caps sandbox.Caps // what Probe said
 	// Method forces a method; MethodInvalid takes Overlay where it works, else Copy.
@@ -102,7 +103,7 @@ type Candidate struct {
 	mounts  []sandbox.Mount
 	hide    []string
 	protect []sandbox.Protect
-	lent    []string // read-only in an isolated launch too
+	lent    []string // read-only in an isolated launch and in one without namespaces
 	tmp     string   // visible path of the private temporary directory
 	spare   *sandbox.Spare
 	closed  bool
@@ -129,6 +130,11 @@ func (c *Candidate) Sandbox(expose []string) sandbox.Spec {
 		Protect: append([]sandbox.Protect(nil), c.protect...),
 		Read:    append(slices.Clone(c.lent), expose...),
 		Spare:   c.spare,
+	}
+	if len(c.mounts) == 0 {
+		s.Write = []string{c.Dir, c.tmp}
+		// It is not granted, and git gives up where it is there and cannot be read.
+		s.Env["GIT_CONFIG_NOSYSTEM"] = "1"
 	}
 	for _, e := range expose {
 		if len(c.mounts) > 0 && c.hidden(e) && exists(e) {

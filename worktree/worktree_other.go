@@ -16,6 +16,11 @@ func Probe(ctx context.Context, _, _ string) sandbox.Caps {
 	return sandbox.Probe(ctx, sandbox.ProbeDirs{})
 }
 
+// Prove is sandbox.Prove.
+func Prove(ctx context.Context, caps sandbox.Caps, like sandbox.Spec, _ string) (sandbox.Boundary, error) {
+	return sandbox.Prove(ctx, caps, like)
+}
+
 // Sweep finds nothing on this system, where Build makes nothing.
 func Sweep(context.Context, string) ([]string, error) { return nil, nil }
 

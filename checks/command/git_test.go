@@ -86,13 +86,21 @@ func TestGT10_RepositoryIsUntouched(t *testing.T) {
 // Without namespaces the copy still keeps git commands away from the bytes of the
 // user's repository (not from the times of borrowed objects); what it cannot keep away is said.
 func TestGT10_PlainCopy(t *testing.T) {
-	for _, kind := range []string{"ordinary", "linked", "separate", "bare", "shared"} {
+	rules := sandbox.Caps{Landlock: sandbox.Cap{Answer: sandbox.Yes}, Seccomp: sandbox.Cap{Answer: sandbox.Yes}}
+	for i, kind := range []string{"ordinary", "linked", "separate", "bare", "shared", "ordinary", "linked", "ordinary"} {
 		r := newRepo(t, kind)
 		ws := r.spec(worktree.MethodInvalid)
 		ws.Caps = sandbox.Caps{}
+		require := sandbox.Advisory
+		if i >= 5 {
+			ws.Caps, require = rules, sandbox.Gated
+		}
+		if i == 7 {
+			require = sandbox.MediatedWrite
+		}
 		before := sandboxtest.Content(t, r.top)
 		s := sh(evil)
-		s.Require = sandbox.Advisory
+		s.Require = require
 		res := check(t, ws, s)
 		if after := sandboxtest.Content(t, r.top); !cmp.Equal(before, after) {
 			t.Errorf("%s: the user's files changed: %s", kind, cmp.Diff(before, after))
@@ -100,7 +108,7 @@ func TestGT10_PlainCopy(t *testing.T) {
 		if !strings.Contains(string(res.Output), "did:commit\n") || !strings.Contains(string(res.Output), "status: M d/z\n") {
 			t.Errorf("%s: git does not work in the copy:\n%s", kind, res.Output)
 		}
-		if res.Isolation != checks.Advisory || !res.DirectWrite || res.Method != worktree.Copy {
+		if res.Isolation != map[sandbox.Level]checks.Isolation{sandbox.Advisory: checks.Advisory, sandbox.Gated: checks.Gated, sandbox.MediatedWrite: checks.MediatedWrite}[require] || res.DirectWrite != (require == sandbox.Advisory) || res.Method != worktree.Copy {
 			t.Errorf("%s: result claims %s, direct write %v, %s", kind, res.Isolation, res.DirectWrite, res.Method)
 		}
 	}

@@ -276,11 +276,14 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 // checkMode tells the mode that checks can earn here, by a launch with what is configured,
 // and what is missing or to be done for more.
 func checkMode(ctx context.Context, eng *apply.Engine, caps sandbox.Caps) doctorAnswer {
-	if !caps.Namespaces() {
+	if !caps.Namespaces() && !caps.CanConfine() {
 		return doctorAnswer{"advisory", "checks would run with your own rights: " + caps.Missing()}
 	}
 	how := "checks run over an overlay in namespaces of their own"
-	if !caps.CanOverlay() {
+	switch {
+	case !caps.Namespaces():
+		how = "checks run over a copy, held by Landlock and a system call filter alone: they get no sockets, cannot change modes and times of files by name, and see what an isolated check sees"
+	case !caps.CanOverlay():
 		how = "checks run over a copy in namespaces of their own: " + caps.Missing()
 	}
 	b, err := eng.Isolation(ctx)

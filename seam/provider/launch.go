@@ -129,7 +129,14 @@ func (p *Pool) spec(m manifest.Manifest, caps sandbox.Caps, d demand) (s sandbox
 		if scratch, err = os.MkdirTemp(l.Scratch, "provider-"); err != nil {
 			return s, "", err
 		}
-		s.Dir = scratch
+		s.Dir = filepath.Join(scratch, "work")
+		if err = os.Mkdir(s.Dir, 0o700); err != nil {
+			return s, "", errors.Join(err, os.RemoveAll(scratch))
+		}
+		s.Write = []string{s.Dir}
+		for _, x := range p.exposed(m, demand{isolate: true}) {
+			s.Read = append(s.Read, x.Source)
+		}
 	}
 	s.Env = map[string]string{"HOME": s.Dir, "TMPDIR": s.Dir, "LANG": "C.UTF-8", "PATH": defaultPath}
 	for _, name := range m.Env {

@@ -186,6 +186,18 @@ func TestWithoutNamespaces(t *testing.T) {
 			t.Errorf("the machine's fault was counted: %s", res.Detail)
 		}
 	}
+	must(t, w.pool.Close(t.Context()))
+	// Where there are rules at least, it gets what is required.
+	w.o.Sandbox.Caps = sandbox.Caps{Landlock: sandbox.Cap{Answer: sandbox.Yes}, Seccomp: sandbox.Cap{Answer: sandbox.Yes}}
+	w.open()
+	res = w.check("fake", provider.Settings{}, nil)
+	if res.Status != checks.Failed || res.Isolation != checks.MediatedWrite || res.DirectWrite || res.Provider.DirectWrite {
+		t.Errorf("%s: %s, %s, direct write %v", res.Status, res.Detail, res.Isolation, res.DirectWrite)
+	}
+	must(t, w.pool.Close(t.Context()))
+	if left, err := os.ReadDir(w.o.Sandbox.Scratch); err != nil || len(left) > 0 {
+		t.Errorf("left in scratch: %v, %v", left, err)
+	}
 }
 
 func TestNotLaunched(t *testing.T) {
