@@ -209,6 +209,47 @@ func (t *tx) stagedByAnother() refusal.List {
 	return nil
 }
 
+// Waiting is a staged proposal that nobody has published yet.
+type Waiting struct{ ProposalID, Receipt string }
+
+// stagedNow lists them by what their receipts say, which are read only where something is
+// kept.
+func (e *Engine) stagedNow(ctx context.Context) ([]Waiting, error) {
+	dir, err := e.state.Sub(home.Staged)
+	if err != nil {
+		return nil, err
+	}
+	es, err := dir.List()
+	if err != nil {
+		return nil, fmt.Errorf("list what is staged: %w", err)
+	}
+	kept := map[string]bool{}
+	for _, x := range es {
+		if strings.HasSuffix(x.Name, ".json") && !strings.HasPrefix(x.Name, home.TempPrefix) {
+			kept[x.Name] = true
+		}
+	}
+	if len(kept) == 0 {
+		return nil, nil
+	}
+	all, err := e.receipts.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []Waiting
+	for _, r := range slices.Backward(all) {
+		if n := stagedName(r.ProposalID); r.Outcome == receipt.Staged && kept[n] {
+			delete(kept, n) // the newest of an id is what is kept
+			out = append(out, Waiting{r.ProposalID, r.ReceiptID})
+		}
+	}
+	slices.SortFunc(out, func(a, b Waiting) int { return cmp.Compare(a.ProposalID, b.ProposalID) })
+	return out, nil
+}
+
+// StagedForecast says what staging would earn here, and why.
+func (e *Engine) StagedForecast() (commit.Guarantee, string) { return e.stateFacts() }
+
 // loadStaged gives the plan of a staged proposal, published or not. One that is
 // not kept is a refusal.
 func (e *Engine) loadStaged(id string) (editplan.File, refusal.List, error) {

@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,8 +32,9 @@ type Status struct {
 	Result    wire.StatusResult
 	Stamp     *snapshot.Stamp
 	Attention []commit.AttentionPath
-	Left      []string // directories of an exchange beside the workspace that hold what only a person can judge
-	Open      []string // transactions that run now, or that were interrupted
+	Staged    []Waiting // proposals that wait for `asp publish`, by id
+	Left      []string  // directories of an exchange beside the workspace that hold what only a person can judge
+	Open      []string  // transactions that run now, or that were interrupted
 	// Running tells that those of Open are being carried out at this moment. Otherwise a
 	// crash left them, and whoever writes next ends them first. Meaningless without Open.
 	Running bool
@@ -74,6 +76,9 @@ func (e *Engine) Status(ctx context.Context, q SurfaceRequest) (Status, error) {
 		return s, err
 	}
 	if s.Left, err = exchange.Left(e.exchangeEnv()); err != nil {
+		return s, err
+	}
+	if s.Staged, err = e.stagedNow(ctx); err != nil {
 		return s, err
 	}
 	r := &s.Result
@@ -125,6 +130,9 @@ func (e *Engine) openTransactions() ([]string, error) {
 	d, err := e.fs.OpenRoot(e.ws.TxDir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("a transaction of another user runs or was interrupted here, and what it left cannot be read; run asp as that user: %w", err)
 	}
 	if err != nil {
 		return nil, err

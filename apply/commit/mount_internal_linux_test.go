@@ -87,3 +87,24 @@ func TestWhatBtrfsIsBelieved(t *testing.T) {
 		t.Errorf("no table: %+v", m)
 	}
 }
+
+// TestWhatOthersAreBelieved: of a network file system, of FUSE, of what is not known and
+// of what lives in memory nothing is claimed that more than an attempt would rest on, and
+// no rename is taken for one that cannot overwrite without having been tried there.
+func TestWhatOthersAreBelieved(t *testing.T) {
+	for name, magic := range map[string]uint32{"nfs": unix.NFS_SUPER_MAGIC, "smb": unix.SMB_SUPER_MAGIC, "cifs": unix.CIFS_SUPER_MAGIC, "smb2": unix.SMB2_SUPER_MAGIC,
+		"fuse": unix.FUSE_SUPER_MAGIC, "9p": unix.V9FS_MAGIC, "ceph": unix.CEPH_SUPER_MAGIC, "afs": unix.AFS_SUPER_MAGIC, "overlay": unix.OVERLAYFS_SUPER_MAGIC,
+		"ramfs": unix.RAMFS_MAGIC, "f2fs": unix.F2FS_SUPER_MAGIC, "nothing known": 0x12345678} {
+		m := factsOf(magic)
+		f := Facts{Mounts: []MountFacts{m}, Style: SyncEach, Exchange: Proven, NoReplace: Proven, Exchanged: 1, Created: 1,
+			Barriers: []Barrier{{What: "data and journal", Calls: 1}, {What: "names", Calls: 1}}}
+		if m.Ordered || m.Barriers || m.Renames || m.Why == "" || f.Guarantee() != RollbackAttempted {
+			t.Errorf("%s: %+v, %s", name, m, f.Guarantee())
+		}
+	}
+	f := Facts{Mounts: []MountFacts{factsOf(unix.XFS_SUPER_MAGIC)}, Style: SyncEach, Exchange: Proven, NoReplace: Proven, Exchanged: 1,
+		Barriers: []Barrier{{What: "data and journal", Calls: 1}, {What: "names", Calls: 1}}}
+	if f.Guarantee() != WorkspaceTransactional {
+		t.Errorf("the facts of this test are not whole: %s", f.Guarantee())
+	}
+}

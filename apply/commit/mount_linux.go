@@ -42,28 +42,35 @@ func ProbeMount(d vfs.Dir) (MountFacts, error) {
 			return MountFacts{}, err
 		}
 		return extFacts(st.Dev, procRoot{}), nil
-	case unix.XFS_SUPER_MAGIC:
-		return MountFacts{Type: "xfs", Ordered: true, Barriers: true, Renames: true, Why: "xfs has a metadata log and always uses barriers"}, nil
 	case unix.BTRFS_SUPER_MAGIC:
 		st, err := d.Stat()
 		if err != nil {
 			return MountFacts{}, err
 		}
 		return btrfsFacts(st.MntID, procRoot{}), nil
-	case unix.TMPFS_MAGIC:
-		return MountFacts{Type: "tmpfs", Renames: true, Why: "tmpfs lives in memory and loses everything with the power"}, nil
-	case unix.RAMFS_MAGIC:
-		return MountFacts{Type: "ramfs", Why: "ramfs lives in memory and loses everything with the power"}, nil
-	case unix.OVERLAYFS_SUPER_MAGIC:
-		return MountFacts{Type: "overlayfs", Why: "an overlay's promises are those of layers that cannot be seen from here"}, nil
-	case unix.NFS_SUPER_MAGIC:
-		return MountFacts{Type: "nfs", Why: "a network file system keeps its promises elsewhere"}, nil
-	case unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC:
-		return MountFacts{Type: "smb", Why: "a network file system keeps its promises elsewhere"}, nil
-	case unix.FUSE_SUPER_MAGIC:
-		return MountFacts{Type: "fuse", Why: "a FUSE file system promises what its server does, which is unknown"}, nil
 	}
-	return MountFacts{Type: fmt.Sprintf("%#x", uint32(s.Type)), Why: "the file system is not one whose promises are known here"}, nil
+	return factsOf(uint32(s.Type)), nil
+}
+
+// factsOf is what the type of a file system alone tells.
+func factsOf(magic uint32) MountFacts {
+	switch magic {
+	case unix.XFS_SUPER_MAGIC:
+		return MountFacts{Type: "xfs", Ordered: true, Barriers: true, Renames: true, Why: "xfs has a metadata log and always uses barriers"}
+	case unix.TMPFS_MAGIC:
+		return MountFacts{Type: "tmpfs", Renames: true, Why: "tmpfs lives in memory and loses everything with the power"}
+	case unix.RAMFS_MAGIC:
+		return MountFacts{Type: "ramfs", Why: "ramfs lives in memory and loses everything with the power"}
+	case unix.OVERLAYFS_SUPER_MAGIC:
+		return MountFacts{Type: "overlayfs", Why: "an overlay's promises are those of layers that cannot be seen from here"}
+	case unix.NFS_SUPER_MAGIC:
+		return MountFacts{Type: "nfs", Why: "a network file system keeps its promises elsewhere"}
+	case unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC:
+		return MountFacts{Type: "smb", Why: "a network file system keeps its promises elsewhere"}
+	case unix.FUSE_SUPER_MAGIC:
+		return MountFacts{Type: "fuse", Why: "a FUSE file system promises what its server does, which is unknown"}
+	}
+	return MountFacts{Type: fmt.Sprintf("%#x", magic), Why: "the file system is not one whose promises are known here"}
 }
 
 // procRoot is where /proc and /sys are; tests put their own there.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"runtime"
 	"strings"
 	"syscall"
@@ -383,6 +384,16 @@ func (t *tx) fill(f vfs.File, s *journal.Step, j *job, src *source, path string,
 	if src != nil {
 		if why, err := t.keepMetadata(f, t.areas[s.Area], src); err != nil || why != "" {
 			return refusal.New(refusal.Metadata, path, -1, "%s", why), err
+		}
+	}
+	if src == nil && s.Live.Base != "" && os.Geteuid() == 0 {
+		// In the git directory of somebody else root leaves nothing of its own.
+		st, err := t.env.Extra[s.Live.Base].Stat()
+		if err == nil {
+			err = f.Chown(st.UID, st.GID)
+		}
+		if err != nil {
+			return refusal.Item{}, err
 		}
 	}
 	st, err := f.Stat()

@@ -153,9 +153,7 @@ func (t *tx) step(name string) {
 
 // close releases every handle.
 func (t *tx) close() {
-	for i := range t.jobs {
-		t.jobs[i].letGo()
-	}
+	t.letGo()
 	t.dirs.close()
 	for _, a := range t.areas {
 		closeDir(a.dir)
@@ -166,8 +164,16 @@ func (t *tx) close() {
 	closeDir(t.txroot)
 	closeDir(t.holder)
 	closeDir(t.above)
+}
+
+// letGo closes the files of the transaction, its journal among them.
+func (t *tx) letGo() {
+	for i := range t.jobs {
+		t.jobs[i].letGo()
+	}
 	if t.w != nil {
 		_ = t.w.Close() // synced where it matters
+		t.w = nil
 	}
 }
 

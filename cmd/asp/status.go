@@ -104,6 +104,17 @@ func runStatus(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	for _, p := range s.Attention {
 		fmt.Fprintf(e.stdout, "             %s: %s\n", clean(p.Path), clean(p.Why))
 	}
+	var staged []string
+	for _, p := range s.Staged {
+		staged = append(staged, clean(p.ProposalID)+" (receipt "+clean(p.Receipt)+"), for asp publish")
+	}
+	for i, l := range firstN(staged, 20) {
+		head := "staged    "
+		if i > 0 {
+			head = "          "
+		}
+		fmt.Fprintf(e.stdout, "%s %s\n", head, l)
+	}
 	for _, n := range s.Stamp.Notes {
 		e.ui.notef("note: %s", n)
 	}
@@ -148,12 +159,14 @@ type doctorJSON struct {
 	Workspace string       `json:"workspace"`
 	Git       bool         `json:"git"`
 	Guarantee doctorAnswer `json:"guarantee"`
+	Staging   doctorAnswer `json:"staging"` // what --stage would earn
 	Mode      doctorAnswer `json:"mode"`
 	State     doctorAnswer `json:"state"`
 	Sandbox   []doctorRow  `json:"sandbox"`
 	Open      string       `json:"open,omitempty"` // what runs now or was interrupted
 	Problems  []string     `json:"problems"`
 	Attention []string     `json:"attention"`
+	Staged    []string     `json:"staged"` // ids of proposals that wait for asp publish
 }
 
 type doctorAnswer struct {
@@ -199,6 +212,7 @@ func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	}
 	fmt.Fprintf(e.stdout, "asp %s on %s\nworkspace  %s\n", d.Version, d.Platform, clean(d.Workspace))
 	fmt.Fprintf(e.stdout, "guarantee  up to %s\n           %s\n", d.Guarantee.Can, wrap(clean(d.Guarantee.Why), "           ", e.ui.width))
+	fmt.Fprintf(e.stdout, "--stage    up to %s\n           %s\n", d.Staging.Can, wrap(clean(d.Staging.Why), "           ", e.ui.width))
 	fmt.Fprintf(e.stdout, "checks     up to %s\n           %s\n", d.Mode.Can, wrap(clean(d.Mode.Why), "           ", e.ui.width))
 	here := thisMachine()
 	for _, r := range caps.Rows() {
@@ -215,6 +229,9 @@ func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	if d.Open != "" {
 		fmt.Fprintf(e.stdout, "open       %s\n", wrap(d.Open, "           ", e.ui.width))
 	}
+	if n := len(d.Staged); n > 0 {
+		fmt.Fprintf(e.stdout, "staged     %d: `asp status` names them\n", n)
+	}
 	for _, p := range d.Problems {
 		fmt.Fprintf(e.stdout, "%s    %s\n", e.ui.paint(e.ui.outColor, "31", "problem"), clean(p))
 	}
@@ -228,7 +245,7 @@ func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 }
 
 func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, error) {
-	d := doctorJSON{Version: Version, Platform: runtime.GOOS + "/" + runtime.GOARCH, Workspace: eng.Root(), Git: eng.Git(), Problems: []string{}, Attention: []string{}}
+	d := doctorJSON{Version: Version, Platform: runtime.GOOS + "/" + runtime.GOARCH, Workspace: eng.Root(), Git: eng.Git(), Problems: []string{}, Attention: []string{}, Staged: []string{}}
 	s, err := eng.Status(ctx, apply.SurfaceRequest{})
 	if err != nil {
 		return d, sandbox.Caps{}, err
@@ -240,6 +257,11 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 	d.Guarantee = doctorAnswer{commit.WorkspaceTransactional.String(), ws.Words()}
 	if !ws.Ordered || !ws.Barriers {
 		d.Guarantee = doctorAnswer{commit.RollbackAttempted.String(), ws.Words() + "; put the workspace on ext4 with a journal, xfs or btrfs to earn more"}
+	}
+	staged, why := eng.StagedForecast()
+	d.Staging = doctorAnswer{staged.String(), why}
+	for _, p := range s.Staged {
+		d.Staged = append(d.Staged, p.ProposalID)
 	}
 	d.State = doctorAnswer{"durable", state.Words()}
 	if !state.Barriers {

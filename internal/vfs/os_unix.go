@@ -288,6 +288,10 @@ func (d *osDir) Chmod(perm uint32) error {
 	return d.self("chmod", "", func(fd int) error { return unix.Fchmod(fd, perm&0o7777) })
 }
 
+func (d *osDir) Chown(uid, gid uint32) error {
+	return d.self("chown", "", func(fd int) error { return unix.Fchown(fd, int(uid), int(gid)) })
+}
+
 func (d *osDir) Sync() error {
 	return d.self("sync directory", "", syncDir)
 }

@@ -126,8 +126,9 @@ type Dir interface {
 	Rename(name string, to Dir, toName string, mode RenameMode) error
 	// List returns the names in the directory, without "." and "..", unsorted.
 	List() ([]DirEntry, error)
-	// Chmod sets the permission bits of the directory itself.
+	// Chmod, Chown set the permission bits and ids of the directory itself.
 	Chmod(perm uint32) error
+	Chown(uid, gid uint32) error
 	// Sync makes the names in this directory durable.
 	Sync() error
 	// SyncFS makes everything on the directory's file system durable: one

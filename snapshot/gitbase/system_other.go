@@ -2,7 +2,10 @@
 
 package gitbase
 
-import "errors"
+import (
+	"errors"
+	"os"
+)
 
 // There are no such flags here. Nothing opens a repository on this system, since
 // nothing opens a workspace (package vfs).
@@ -12,3 +15,5 @@ const (
 )
 
 func lstat(string) (fileID, error) { return fileID{}, errors.ErrUnsupported }
+
+func giveTo(os.FileInfo) (uid, gid int, give bool) { return 0, 0, false }

@@ -3,6 +3,7 @@
 package gitbase
 
 import (
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,15 @@ const (
 	// noFollow makes an open fail where a link lies.
 	noFollow = syscall.O_NOFOLLOW
 )
+
+// giveTo is who gets what root makes beside a directory of somebody else.
+func giveTo(fi os.FileInfo) (uid, gid int, give bool) {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok || os.Geteuid() != 0 || st.Uid == 0 {
+		return 0, 0, false
+	}
+	return int(st.Uid), int(st.Gid), true
+}
 
 func lstat(path string) (fileID, error) {
 	var st unix.Stat_t // its fields have the same names on every system

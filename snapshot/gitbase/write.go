@@ -62,6 +62,9 @@ func (r *Repo) WriteObjects(ctx context.Context, fsys vfs.FS) (*ObjectWriter, er
 	if w.root, err = fsys.OpenRoot(filepath.Join(r.Common, "objects")); err != nil {
 		return nil, fmt.Errorf("write objects: %w", err)
 	}
+	if err := w.perm.ownedLike(w.root); err != nil {
+		return nil, fmt.Errorf("write objects: %w", errors.Join(err, w.Close()))
+	}
 	return w, nil
 }
 
@@ -354,11 +357,27 @@ func (o *objects) has(id oid) (loose, has bool, err error) {
 	return false, false, nil
 }
 
-// sharedPerm is core.sharedRepository: bits to add (or, exact, to have) on what
-// is made in the repository.
+// sharedPerm is what becomes of what is made in the repository: by
+// core.sharedRepository bits to add (or, exact, to have); and by root in a repository of
+// somebody else the owner of that, who could not write there any more otherwise.
 type sharedPerm struct {
-	bits  uint32
-	exact bool
+	bits     uint32
+	exact    bool
+	give     bool
+	uid, gid uint32
+}
+
+// ownedLike has everything belong to whom d belongs to, where only root could make it
+// so, and must.
+func (s *sharedPerm) ownedLike(d vfs.Dir) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	st, err := d.Stat()
+	if err == nil {
+		s.give, s.uid, s.gid = st.UID != 0, st.UID, st.GID
+	}
+	return err
 }
 
 func sharedFrom(c *gitconfig.Config) (sharedPerm, error) {
@@ -382,6 +401,11 @@ func sharedFrom(c *gitconfig.Config) (sharedPerm, error) {
 }
 
 func (s sharedPerm) file(f vfs.File) error {
+	if s.give {
+		if err := f.Chown(s.uid, s.gid); err != nil {
+			return err
+		}
+	}
 	if s.bits == 0 {
 		return nil
 	}
@@ -400,6 +424,11 @@ func (s sharedPerm) file(f vfs.File) error {
 }
 
 func (s sharedPerm) dir(d vfs.Dir) error {
+	if s.give {
+		if err := d.Chown(s.uid, s.gid); err != nil {
+			return err
+		}
+	}
 	if s.bits == 0 {
 		return nil
 	}

@@ -482,17 +482,38 @@ func (l *LockedRef) AppendReflog(ctx context.Context, old string, who Identity, 
 		return err
 	}
 	path := filepath.Join(l.p.dir(), "logs", filepath.FromSlash(l.p.Name))
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) && !wantsReflog(cfg, l.p.Name) {
+	_, err = os.Lstat(path)
+	fresh := errors.Is(err, fs.ErrNotExist)
+	if fresh && !wantsReflog(cfg, l.p.Name) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	fi, err := os.Stat(l.p.dir())
+	if err != nil {
 		return err
+	}
+	uid, gid, give := giveTo(fi)
+	for dir := l.p.dir(); dir != filepath.Dir(path); { // one after the other, so that each is given away
+		rest := strings.TrimPrefix(filepath.Dir(path), dir+string(filepath.Separator))
+		first, _, _ := strings.Cut(rest, string(filepath.Separator))
+		dir = filepath.Join(dir, first)
+		err := os.Mkdir(dir, 0o777)
+		if err == nil && give {
+			err = os.Lchown(dir, uid, gid)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|noFollow, 0o666)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	if give && fresh {
+		if err := f.Chown(uid, gid); err != nil {
+			return err
+		}
+	}
 	if old == "" {
 		old = noCommit
 	}

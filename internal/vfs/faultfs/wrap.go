@@ -219,6 +219,10 @@ func (d *dir) List() (out []vfs.DirEntry, err error) {
 	return out, nil
 }
 
+func (d *dir) Chown(uid, gid uint32) error {
+	return d.fs.do(d.event(ChmodDir, ""), func(Fault) error { return d.under.Chown(uid, gid) })
+}
+
 func (d *dir) Chmod(perm uint32) error {
 	return d.fs.do(d.event(ChmodDir, ""), func(Fault) error { return d.under.Chmod(perm) })
 }

@@ -288,6 +288,21 @@ func (d *dir) Chmod(perm uint32) error {
 	})
 }
 
+func (d *dir) Chown(uid, gid uint32) error {
+	return d.do("chown", "", func() error {
+		const keep = ^uint32(0)
+		if uid != keep {
+			d.node.uid = uid
+		}
+		if gid != keep {
+			d.node.gid = gid
+		}
+		d.node.ctime = d.fs.tick()
+		d.fs.logs[d.node.dev].add(plain, nil, d.node)
+		return nil
+	})
+}
+
 func (d *dir) Sync() error {
 	return d.do("sync directory", "", func() error { d.fs.logs[d.node.dev].syncDir(d.node.ino); return nil })
 }
