@@ -142,7 +142,7 @@ var scenarios = []struct {
 	{name: "whole file and more lines came", git: true, world: world{"f": {"a\nb\n", plain}},
 		patch: "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n", codes: "stale-basis f"},
 	{name: "binary that is only mentioned", git: true, world: world{"f": {"a\x00", plain}},
-		patch: "diff --git a/f b/f\nindex 6b5fb1c..7ac2cd1 100644\nBinary files a/f and b/f differ\n", codes: "stale-basis f"},
+		patch: "diff --git a/f b/f\nindex 6b5fb1c..7ac2cd1 100644\nBinary files a/f and b/f differ\n", codes: "bad-message f"},
 	{name: "not a patch", git: true, world: world{"f": {"a\n", plain}}, patch: "hello\n", codes: "bad-message "},
 }
 
