@@ -108,11 +108,11 @@ func attended(env Env, f func(t *tx, open []journal.Open) (bool, error)) error {
 				return false, fmt.Errorf("open transaction %.200q: %w", id, err)
 			}
 			defer t.close()
-			open, ok, err := latestAttention(t.areas[0].dir, id)
+			open, _, err := latestAttention(t.areas[0].dir, id)
 			if gone(txroot, id, err) {
 				return false, nil
 			}
-			if err != nil || !ok {
+			if err != nil || len(open) == 0 {
 				return false, err
 			}
 			return f(t, open)

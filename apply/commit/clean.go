@@ -88,14 +88,16 @@ func (t *tx) clean() error {
 		}
 	}
 	if own := t.areas[0].dir; own != nil {
-		if err := t.dropAttention(own); err != nil {
-			return err
-		}
 		// Before the journal: without a journal the mark must say nothing.
 		if err := own.Unlink(swappingName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		if err := own.Unlink(journalName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		// After the journal: without the list that says that everything is decided, the
+		// journal would have it decided again.
+		if err := t.dropAttention(own); err != nil {
 			return err
 		}
 		if err := t.txroot.Rmdir(t.id); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -188,10 +188,14 @@ func recoverOne(ctx context.Context, env Env, id string, o RecoverOptions) (r Re
 	defer t.close()
 	defer func() { r.Notes = t.notes }()
 	r = Recovered{TxID: id, Tag: t.log.Tag}
-	if _, attended, err := latestAttention(t.areas[0].dir, id); err != nil || attended {
-		return r, false, err // reported when it was written; waits for a person
-	}
+	open, attended, err := latestAttention(t.areas[0].dir, id)
 	switch {
+	case err != nil:
+		return r, false, err
+	case attended && len(open) > 0:
+		return r, false, nil // reported when it was written; waits for a person
+	case attended:
+		return r, false, t.decided() // it was told to whoever decided
 	case t.log.Committed:
 		return t.complete(ctx, r, o)
 	case t.log.Ready:
@@ -230,8 +234,8 @@ func (t *tx) damaged() (bool, error) {
 		return false, nil
 	}
 	if t.lost {
-		if _, waits, err := latestAttention(t.areas[0].dir, t.id); err != nil || waits {
-			return waits, err
+		if open, _, err := latestAttention(t.areas[0].dir, t.id); err != nil || len(open) > 0 {
+			return err == nil, err
 		}
 		return t.markedNow()
 	}
@@ -364,7 +368,8 @@ func (t *tx) paths() []string {
 	return slices.Compact(out)
 }
 
-// latestAttention reads the newest attention list that is whole. Lists are
+// latestAttention reads the newest attention list that is whole. One that is empty
+// says that a person has decided everything: what is left is to be removed. Lists are
 // never changed: a shorter one is written under the next number and the older
 // ones are removed, so that a crash leaves one or the other.
 func latestAttention(d vfs.Dir, id string) (open []journal.Open, ok bool, err error) {

@@ -50,10 +50,7 @@ func resolve(ctx context.Context, env Env, path string, k Keep, save func(PreIma
 			if err := t.writeOpen(nil); err != nil {
 				return err
 			}
-			if err := t.dropNewDirs(); err != nil {
-				return err
-			}
-			return t.clean()
+			return t.decided()
 		}
 		return t.keepOpen(rest)
 	})
@@ -64,6 +61,15 @@ func resolve(ctx context.Context, env Env, path string, k Keep, save func(PreIma
 		return fmt.Errorf("resolve %.200q: %w", path, err)
 	}
 	return nil
+}
+
+// decided removes what is left of a transaction of which a person has decided every
+// path. It can be done again from wherever it was stopped.
+func (t *tx) decided() error {
+	if err := t.dropNewDirs(); err != nil {
+		return err
+	}
+	return t.clean()
 }
 
 // giveWay hands what the transaction holds of a step to save, before it is removed with
@@ -141,6 +147,16 @@ func (t *tx) putBack(s *journal.Step, save saver) error {
 		return err
 	}
 	defer func() { t.release(x) }()
+	if !s.Before.Absent() && x.live.is(s.Before) && !x.kept.is(s.Before) {
+		// Put back by one who was killed then. What gave way was saved before that, and
+		// goes with the area; once more costs little.
+		t.touch(s.Live.Base, s.Live.Path)
+		if x.area == nil || x.kept.Absent() {
+			return nil
+		}
+		_, err := saveNow(x.area, s.Name, save)
+		return err
+	}
 	if x.area == nil || !s.Before.Absent() && x.kept.Absent() {
 		return errors.New("the bytes from before the transaction are not kept")
 	}
@@ -214,11 +230,17 @@ func (t *tx) moveBack(s *journal.Step, save saver) error {
 	if x.live.Absent() {
 		// Somebody took it away since, or moved it back, which a look at its old name
 		// tells.
-		switch old, err := t.lookAt(s.From, s.Before); {
+		old, err := t.lookAt(s.From, s.Before)
+		switch {
 		case err != nil:
 			return err
-		case old.is(s.Before):
+		case old.is(s.Before), old.Kind == s.Before.Kind && old.Ino == s.Before.Ino:
 			return nil
+		}
+		if old.Kind == vfs.KindFile {
+			// Brought back by one who was killed then, after its bytes and its inode had
+			// changed; or somebody's. Who decides can see which.
+			return fmt.Errorf("the file was moved, and is not at its new name any more; if what is at %.200q is what you want there, --keep-mine leaves it", s.From)
 		}
 		return errors.New("the bytes from before the transaction are not kept: the file was moved, and is not at its new name any more")
 	}

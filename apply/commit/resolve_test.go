@@ -2,6 +2,7 @@ package commit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -141,6 +142,94 @@ func TestResolveLosesNothing(t *testing.T) {
 				done()
 				if t.Failed() {
 					return
+				}
+			}
+		}
+	}
+}
+
+// TestResolveDies: whoever decides and is killed at any operation finds, after the next
+// recovery, either the paths that still wait, or nothing left; never an area that no
+// command ends.
+func TestResolveDies(t *testing.T) {
+	b := with(base, func(s tree) { s["m"] = "d:0755"; s["m/1"] = file(0o644, "m1\n") })
+	plan := func() []commit.Change {
+		cs := []commit.Change{modify(t, "a", b["a"], file(0o644, "a new\n")), create(t, "n/b", "b\n", false)}
+		return append(cs, rename(t, "m/1", "k/1", b["m/1"])...)
+	}
+	for _, keep := range []commit.Keep{commit.KeepMine, commit.KeepTheirs} {
+		for at := 0; ; at++ {
+			w := newWorld(t, b)
+			swapped := false
+			ff := faultfs.New(w.fs, func(e faultfs.Event) faultfs.Fault {
+				swapped = swapped || e.Op == faultfs.Exchange
+				if swapped && e.Op == faultfs.SyncFS {
+					return faultfs.Fault{Death: faultfs.DiesAfter}
+				}
+				return faultfs.Fault{}
+			})
+			e, done := w.mustEnv(ff)
+			runIn(e, "tx1", plan(), commit.Options{Sync: commit.SyncFS})
+			done()
+			w.fs.Kill()
+			w.put("a", file(0o644, "a mine\n"))
+			w.put("k/1", file(0o644, "m1 mine\n"))
+			e, done = w.mustEnv(w.fs)
+			_, err := commit.Recover(context.Background(), e, commit.RecoverOptions{})
+			w.ok(err)
+			done()
+			decide := func(e commit.Env) error {
+				list, err := commit.Attention(context.Background(), e)
+				for _, p := range list {
+					err = errors.Join(err, commit.Resolve(context.Background(), e, p.Path, keep, func(_ commit.PreImage, r io.Reader) error {
+						_, err := io.Copy(io.Discard, r)
+						return err
+					}))
+				}
+				return err
+			}
+			n := -1 // mutations of the decision
+			dying := faultfs.New(w.fs, func(e faultfs.Event) faultfs.Fault {
+				if n < 0 || !e.Op.Mutating() {
+					return faultfs.Fault{}
+				}
+				if n++; n-1 == at {
+					return faultfs.Fault{Death: faultfs.DiesBefore}
+				}
+				return faultfs.Fault{}
+			})
+			e, done = w.mustEnv(dying)
+			n = 0
+			err = decide(e)
+			done()
+			w.fs.Kill()
+			if !dying.Dead() {
+				w.ok(err)
+				if at < 8 {
+					t.Fatalf("keep %d: it was killed at %d operations only", keep, at)
+				}
+				break
+			}
+			e, done = w.mustEnv(w.fs)
+			_, err = commit.Recover(context.Background(), e, commit.RecoverOptions{})
+			w.ok(err)
+			if err := decide(e); err != nil && strings.Contains(err.Error(), `at "m/1" is what you want`) {
+				// It is another file than was moved, and its name says nothing.
+				w.ok(commit.Resolve(context.Background(), e, "k/1", commit.KeepMine, func(commit.PreImage, io.Reader) error { return nil }))
+			} else {
+				w.ok(err)
+			}
+			done()
+			if l := leftovers(t, w.fs); len(l) > 0 {
+				t.Fatalf("keep %d, killed at operation %d: left over %v", keep, at, l)
+			}
+			want := map[string]string{"a": "a mine\n", "k/1": "m1 mine\n"}
+			if keep == commit.KeepTheirs {
+				want = map[string]string{"a": "a old\n", "m/1": "m1 mine\n"}
+			}
+			for path, text := range want {
+				if got := state(t, w.fs)[path]; got != file(0o644, text) {
+					t.Fatalf("keep %d, killed at operation %d: %s is %q", keep, at, path, got)
 				}
 			}
 		}

@@ -66,12 +66,12 @@ func (t *tx) allAttended() error {
 		if err != nil {
 			continue // no directory: not a transaction of ours
 		}
-		_, ok, err := latestAttention(d, e.Name)
+		open, _, err := latestAttention(d, e.Name)
 		closeDir(d)
 		if err != nil {
 			return err
 		}
-		if !ok {
+		if len(open) == 0 {
 			return fmt.Errorf("%w: %.200q", ErrUnrecovered, e.Name)
 		}
 	}
