@@ -50,16 +50,16 @@ func (w *world) seeded(id string) {
 	w.commit()
 }
 
-// TestFix: what a finding brings as a fix becomes a proposal, by editRef and by actRef,
-// and the finding is named in full, by its start, or by its code. Nothing is applied
-// until the proposal is.
+// TestFix: what a finding brings as a fix becomes a proposal, by editRef, by actRef and
+// by the edit itself, and the finding is named in full, by its start, or by its code.
+// Nothing is applied until the proposal is.
 func TestFix(t *testing.T) {
 	w := newWorld(t, map[string]string{"a.txt": "a\n"})
 	w.seeded("fx")
 	fingerprint := strings.Repeat("cd", 32)
 	w.run("fix", "cdcdcd").exits(1) // nothing was evaluated yet
 	for _, c := range []struct{ how, name string }{
-		{"fix-edit", "sha256:" + fingerprint}, {"fix-act", fingerprint[:6]}, {"fix-edit", "fx/rule"},
+		{"fix-edit", "sha256:" + fingerprint}, {"fix-act", fingerprint[:6]}, {"fix-edit", "fx/rule"}, {"fix-inline", fingerprint[:8]},
 	} {
 		t.Run(c.how+" by "+c.name[:6], func(t *testing.T) {
 			w := w.as(t)
@@ -72,6 +72,10 @@ func TestFix(t *testing.T) {
 			// A dry run of what does not come with the finding keeps the plan all the same:
 			// the provider has to be asked for it.
 			m := w.mark()
+			if c.how == "fix-inline" { // there is nobody to be asked, so nothing is kept
+				r = w.run("fix", c.name, "--dry-run", "--json").exits(0)
+				w.run("apply", r.str("proposalId"), "--json").exits(1)
+			}
 			r = w.run("fix", c.name, "--json").exits(0)
 			m.unchanged()
 			id := r.str("proposalId")
@@ -80,6 +84,12 @@ func TestFix(t *testing.T) {
 			}
 			w.run("apply", id, "--json").applied()
 			w.is(file, c.how+"\ntext\n")
+			if c.how == "fix-inline" { // made for content that has moved since
+				if r = w.run("fix", c.name, "--json").exits(1); !strings.HasPrefix(r.str("refusal", "detail"), "stale-basis: ") {
+					t.Errorf("%s", r)
+				}
+				w.is(file, c.how+"\ntext\n")
+			}
 			must(t, os.Remove(w.path(file)))
 		})
 	}
