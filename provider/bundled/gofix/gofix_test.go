@@ -14,11 +14,12 @@ import (
 	"github.com/aspengine/asp/seam/wire"
 )
 
+// sample imports nothing of the library: to look at that takes gopls seconds.
 var sample = map[string]string{
 	"go.mod":       "module example.org/m\n\ngo 1.24\n",
 	"a.go":         "package m\n\n// ü😀 Old is old.\nfunc Old() int { return 1 }\n",
 	"sub/b.go":     "package sub\n\nimport \"example.org/m\"\n\nfunc Use() int {\n\t/* 😀 */ return m.Old() + m.Old()\n}\n",
-	"imports.go":   "package m\n\nimport \"os\"\n\nfunc f() { fmt.Println() }\n",
+	"f.go":         "package m\n\nfunc f() {}\n",
 	"other/go.mod": "module example.org/other\n",
 	"other/c.go":   "package other\n\nfunc Old() {}\n",
 	"README.md":    "Old\n",
@@ -80,6 +81,7 @@ func TestGopls(t *testing.T) {
 		}
 	})
 	t.Run("organize-imports", func(t *testing.T) {
+		h := providertest.Open(t, gofix.New("1", x), map[string]string{"go.mod": sample["go.mod"], "imports.go": "package m\n\nimport \"os\"\n\nfunc f() { fmt.Println() }\n"})
 		p := h.Propose("organize-imports", []string{"imports.go"}, "")
 		if p.Status != wire.StatusComplete || p.WorkspaceEdit.DocumentChanges[0].Edits[0].NewText != "fmt" {
 			t.Errorf("%s %+v %+v", p.Status, p.WorkspaceEdit, p.Incomplete)
