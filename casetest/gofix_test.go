@@ -13,15 +13,9 @@ import (
 
 // TestGofix: the bundled Go provider, enrolled by the manifest that the binary prints,
 // renames a symbol through the host, in its sandbox, by the gopls of this machine. The
-// plan has authority from the committed policy, and the shell applies it. Where there is
-// no gopls this is for the long form, as in the room of the provider.
+// plan has authority from the committed policy, and the shell applies it.
 func TestGofix(t *testing.T) {
-	if _, err := exec.LookPath("gopls"); err != nil {
-		if longCrash() {
-			t.Fatal("gopls is not installed; make peers puts it into bin/peers")
-		}
-		t.Skip("gopls is not installed")
-	}
+	need.Tool(t, "gopls")
 	root, err := exec.Command(need.Tool(t, "go"), "env", "GOROOT").Output()
 	must(t, err)
 	w := newWorld(t, map[string]string{

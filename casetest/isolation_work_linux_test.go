@@ -51,7 +51,7 @@ func TestIsolatedWork(t *testing.T) {
 		t.Log("node is not installed: not tried")
 	}
 	if gopls, err := exec.LookPath("gopls"); err == nil {
-		add("gopls", env, gopls, "check", "flag.go")
+		add("gopls", env, gopls, "check", "flag.go") // CI has it
 	} else {
 		t.Log("gopls is not installed: not tried")
 	}

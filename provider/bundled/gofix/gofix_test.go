@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/aspengine/asp/internal/canon"
+	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/provider/bundled/gofix"
 	"github.com/aspengine/asp/provider/providertest"
 	"github.com/aspengine/asp/seam/wire"
@@ -40,17 +41,15 @@ func TestWithoutTools(t *testing.T) {
 	}
 }
 
-// tools are those of this machine. gopls is no part of a Go installation and takes
-// three minutes of processor time to build: without it the rest of this file is
-// skipped, CI included, except in the long form, for which make crash builds it.
+// tools are those of this machine. gopls is no part of a Go installation: CI builds it,
+// and make bin/tools/gopls does.
 func tools(t *testing.T) gofix.Tools {
 	t.Helper()
+	need.Tool(t, "gopls")
+	need.Tool(t, "go")
 	x := gofix.Tools{}.Find(os.Getenv("PATH"))
 	if len(x.Paths()) != 2 {
-		if os.Getenv("ASP_CRASH") == "long" {
-			t.Fatal("gopls or go is not installed; make peers puts gopls into bin/peers")
-		}
-		t.Skip("gopls or go is not installed")
+		t.Fatalf("gopls and go are on PATH, and found is %+v", x)
 	}
 	return x
 }
