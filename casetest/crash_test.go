@@ -201,23 +201,47 @@ func TestCR01Scenes(t *testing.T) {
 	}
 }
 
-// crashSweep kills a command before each of its changes of the disk; in the
-// short form before about so many of them.
-func crashSweep(t *testing.T, m crashMode, points int, opts ...worldOption) {
-	w := crashWorld(t, m.before(), opts...)
+// world is one where the mode's command is about to be run, with a copy of it.
+func (m crashMode) world(t *testing.T, opts ...worldOption) (w *world, keep *kept, args []string) {
+	t.Helper()
+	w = crashWorld(t, m.before(), opts...)
 	p := m.make(w)
 	p.id = crashID
 	file := p.file()
 	if m.prepare != nil {
 		m.prepare(w, file)
 	}
-	keep := w.keep()
-	args := m.args(w, file)
+	return w, w.keep(), m.args(w, file)
+}
+
+// judged looks at what one run left, by a check that reports to the test of the
+// world it gets; point names the run, how says what was done to it.
+type judged func(point, how string, check func(w *world))
+
+// inSubtests fails, and ends the sweep, at the first point that is wrong.
+func (w *world) inSubtests(t *testing.T) judged {
+	return func(point, how string, check func(*world)) {
+		t.Helper()
+		if !t.Run(point, func(t *testing.T) { check(w.as(t)) }) {
+			t.Fatal(how)
+		}
+	}
+}
+
+// crashSweep kills a command before each of its changes of the disk; in the
+// short form before about so many of them.
+func crashSweep(t *testing.T, m crashMode, points int, opts ...worldOption) {
+	w, keep, args := m.world(t, opts...)
 	whole := w.killedAt(0, args...)
 	whole.applied()
 	if now := w.things(); !now.equal(m.new) {
 		t.Fatalf("a whole run leaves %v", now)
 	}
+	killSweep(w, m, keep, args, whole, points, w.inSubtests(t))
+}
+
+// killSweep kills the command, whose whole run is given.
+func killSweep(w *world, m crashMode, keep *kept, args []string, whole *trace, points int, judge judged) {
 	for n := 1; n <= len(whole.lines)+1; n += stride(len(whole.lines), points) {
 		keep.restore()
 		run := w.killedAt(n, args...)
@@ -225,11 +249,9 @@ func crashSweep(t *testing.T, m crashMode, points int, opts ...worldOption) {
 		if run.killed {
 			point = run.lines[n-1]
 		}
-		if !t.Run(fmt.Sprintf("%03d", n), func(t *testing.T) {
-			w.as(t).afterCrash(m, run, keep, args)
-		}) {
-			t.Fatalf("killed before %d of %d: %s", n, len(whole.lines), point)
-		}
+		judge(fmt.Sprintf("%03d", n), fmt.Sprintf("killed before %d of %d: %s", n, len(whole.lines), point), func(w *world) {
+			w.afterCrash(m, run, keep, args)
+		})
 		if !run.killed {
 			break
 		}

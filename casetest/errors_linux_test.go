@@ -29,17 +29,14 @@ func TestErrorSweep(t *testing.T) {
 }
 
 func errorSweep(t *testing.T, m crashMode, shift int) {
-	w := crashWorld(t, m.before())
-	p := m.make(w)
-	p.id = crashID
-	file := p.file()
-	if m.prepare != nil {
-		m.prepare(w, file)
-	}
-	keep := w.keep()
-	args := m.args(w, file)
+	w, keep, args := m.world(t)
 	whole := w.killedAt(0, args...)
 	whole.applied()
+	failSweep(w, m, keep, args, whole, shift, w.inSubtests(t))
+}
+
+// failSweep lets calls of the command fail, those of the whole run being given.
+func failSweep(w *world, m crashMode, keep *kept, args []string, whole *trace, shift int, judge judged) {
 	// In the short form one error at a call, and few calls, others in each mode.
 	step := stride(len(whole.lines), 3)
 	for n := 1 + shift%step; n <= len(whole.lines); n += step {
@@ -48,40 +45,43 @@ func errorSweep(t *testing.T, m crashMode, shift int) {
 				continue
 			}
 			keep.restore()
-			w.failing(t, m, keep, args, n, errno)
+			w.failing(judge, m, keep, args, n, errno)
 		}
 		if longCrash() || n/step%2 == 0 {
 			keep.restore()
-			w.failing(t, m, keep, args, n, unix.EINTR)
+			w.failing(judge, m, keep, args, n, unix.EINTR)
 		}
 	}
 }
 
-func (w *world) failing(t *testing.T, m crashMode, keep *kept, args []string, n int, errno syscall.Errno) {
-	t.Helper()
+func (w *world) failing(judge judged, m crashMode, keep *kept, args []string, n int, errno syscall.Errno) {
+	w.t.Helper()
 	run := w.failedAt(n, errno, args...)
 	at := "(there was no such call)"
 	if n <= len(run.lines) {
 		at = run.lines[n-1]
 	}
-	ok := t.Run(fmt.Sprintf("%03d %s", n, unix.ErrnoName(errno)), func(t *testing.T) {
-		w := w.as(t)
+	how := fmt.Sprintf("%v at call %d, %s: %s", errno, n, at, run.result)
+	judge(fmt.Sprintf("%03d %s", n, unix.ErrnoName(errno)), how, func(w *world) {
 		if errno == unix.EINTR {
-			run.result.t = t
+			run.result.t = w.t
 			run.applied()
 		}
-		applied, now := run.at("applied") == true, w.things()
-		switch {
-		case applied && !now.equal(m.new):
-			t.Errorf("the answer says applied, and the workspace is %v", now)
-		case !applied && !now.equal(m.old):
-			t.Errorf("the answer says not applied, and the workspace is %v", now)
-		case applied != (run.code == 0):
-			t.Errorf("applied %v with exit %d", applied, run.code)
-		}
-		w.afterCrash(m, run, keep, args)
+		w.afterError(m, run, keep, args)
 	})
-	if !ok {
-		t.Fatalf("%v at call %d, %s: %s", errno, n, at, run.result)
+}
+
+// afterError checks what a run left in which a call failed, at once and after recovery.
+func (w *world) afterError(m crashMode, run *trace, keep *kept, args []string) {
+	t := w.t
+	applied, now := run.at("applied") == true, w.things()
+	switch {
+	case applied && !now.equal(m.new):
+		t.Errorf("the answer says applied, and the workspace is %v", now)
+	case !applied && !now.equal(m.old):
+		t.Errorf("the answer says not applied, and the workspace is %v", now)
+	case applied != (run.code == 0):
+		t.Errorf("applied %v with exit %d", applied, run.code)
 	}
+	w.afterCrash(m, run, keep, args)
 }

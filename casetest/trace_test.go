@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
 )
@@ -29,7 +30,7 @@ func (w *world) traced(flags []string, args ...string) func() *trace {
 	if w.cred != nil {
 		argv = append(argv, "-uid", fmt.Sprint(w.cred.Uid))
 	}
-	cmd := exec.Command(self, append(append(argv, "--", binary), args...)...)
+	cmd := exec.Command(self, append(append(argv, "--"), w.argv(args)...)...)
 	cmd.Dir, cmd.Env = w.root, append(w.cleanEnv(), w.env...)
 	wait := w.begin(cmd, args)
 	return func() *trace {
@@ -64,7 +65,13 @@ func (w *world) failedAt(n int, errno syscall.Errno, args ...string) *trace {
 // failingAt runs the binary and lets each change of the disk fail whose line holds call.
 func (w *world) failingAt(call string, errno syscall.Errno, args ...string) *trace {
 	w.t.Helper()
-	return w.traced([]string{"-failat", call, "-errno", fmt.Sprint(int(errno))}, args...)()
+	return w.traced([]string{"-failat", regexp.QuoteMeta(call), "-errno", fmt.Sprint(int(errno))}, args...)()
+}
+
+// failingNth runs the binary and lets the n-th change of the disk fail whose line matches.
+func (w *world) failingNth(n int, call *regexp.Regexp, errno syscall.Errno, args ...string) *trace {
+	w.t.Helper()
+	return w.traced([]string{"-failat", call.String(), "-nth", fmt.Sprint(n), "-errno", fmt.Sprint(int(errno))}, args...)()
 }
 
 // killedBefore runs the binary and kills it before the first change of the disk

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -44,12 +45,16 @@ func tracerMain(args []string) int {
 	kill := fs.Int("kill", 0, "kill before this call")
 	killAt := fs.String("killat", "", "kill before the first call whose line holds this")
 	fail := fs.Int("fail", 0, "let this call fail")
-	failAt := fs.String("failat", "", "let each call fail whose line holds this")
+	failAt := fs.String("failat", "", "let each call fail whose line matches this")
+	nth := fs.Int("nth", 0, "only so manieth of them; 0: each")
 	errno := fs.Int("errno", 0, "how it fails")
 	pause := fs.String("pause", "", "hold before the first call whose line holds this")
 	held := fs.String("held", "", "file made when held; the run goes on when it is gone")
 	_ = fs.Parse(args)
-	t := &tracer{kill: *kill, killAt: *killAt, fail: *fail, failAt: *failAt, errno: syscall.Errno(*errno), pause: *pause, held: *held}
+	t := &tracer{kill: *kill, killAt: *killAt, fail: *fail, nth: *nth, errno: syscall.Errno(*errno), pause: *pause, held: *held}
+	if *failAt != "" {
+		t.failAt = regexp.MustCompile(*failAt)
+	}
 	done := make(chan error)
 	var code int
 	go func() {
@@ -107,7 +112,9 @@ func descendants(pid int) string {
 type tracer struct {
 	kill   int
 	killAt string
-	failAt string
+	failAt *regexp.Regexp // nil: none
+	nth    int            // of those that match; 0: each
+	seen   int            // that matched
 	fail   int
 	errno  syscall.Errno
 	err    error // of making a call fail
@@ -301,7 +308,12 @@ func (t *tracer) call(leader, pid int) error {
 			return err
 		}
 	}
-	if len(t.lines) == t.fail || t.failAt != "" && strings.Contains(line, t.failAt) {
+	fails := len(t.lines) == t.fail
+	if t.failAt != nil && t.failAt.MatchString(line) {
+		t.seen++
+		fails = fails || t.nth == 0 || t.nth == t.seen
+	}
+	if fails {
 		t.err = refuse(pid, t.errno)
 	}
 	if len(t.lines) == t.kill || t.killAt != "" && strings.Contains(line, t.killAt) {

@@ -36,6 +36,8 @@ type world struct {
 	env  []string            // added to the clean environment of the binary
 	git  bool
 
+	program []string // what is run in place of the binary; nil: the binary
+
 	stderr io.Writer // also gets what the binary says there, while it runs
 
 	broken   bool // the receipts are meant not to verify
@@ -260,10 +262,19 @@ func (w *world) runIn(dir string, stdin []byte, args ...string) *result {
 	return w.start(dir, stdin, args...)()
 }
 
+// argv is the command line of the program under test.
+func (w *world) argv(args []string) []string {
+	if w.program != nil {
+		return slices.Concat(w.program, args)
+	}
+	return append([]string{binary}, args...)
+}
+
 // start starts the binary; the function that it returns waits for the end.
 func (w *world) start(dir string, stdin []byte, args ...string) func() *result {
 	w.t.Helper()
-	cmd := w.command(dir, binary, args...)
+	argv := w.argv(args)
+	cmd := w.command(dir, argv[0], argv[1:]...)
 	cmd.Env = append(cmd.Env, w.env...)
 	cmd.Stdin = bytes.NewReader(stdin)
 	return w.begin(cmd, args)
