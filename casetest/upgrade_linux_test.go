@@ -6,6 +6,7 @@ import (
 	enc "encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"hash/crc32"
 	"io/fs"
 	"os"
@@ -18,9 +19,14 @@ import (
 	"testing"
 )
 
-// The fixtures are workspaces with their state directories as the first format
-// of everything left them. They are never made again: a later format gets
-// fixtures of its own. WRITE_FIXTURES=DIR writes what this program makes.
+// The fixtures are workspaces with their state directories as earlier programs
+// left them. They are never made again: a later format gets fixtures of its own.
+// WRITE_FIXTURES=DIR writes what this program makes.
+//
+//	format1/chain     one chain of receipts for everything (heads of format 1)
+//	format1/proposal  a kept plan and baselines from before these had a format
+//	format1/...       three chains; journal, intent, staged plan, packs, stat cache: 1
+//	format2/kept      heads of format 2, kept plan and baselines of format 1
 const fixtureFormat = "format1"
 
 // TestUpgrade opens what an earlier program left: a state directory with
@@ -30,22 +36,27 @@ func TestUpgrade(t *testing.T) {
 	if dir := os.Getenv("WRITE_FIXTURES"); dir != "" {
 		writeFixtures(t, dir)
 	}
-	t.Run("kept", func(t *testing.T) {
-		w := fixture(t, "kept")
-		if n := len(w.receipts()); n < 4 {
-			t.Errorf("%d receipts", n)
+	t.Run("kept", func(t *testing.T) { upgradeKept(t, fixture(t, "kept"), 1) })
+	t.Run("one chain", func(t *testing.T) { upgradeKept(t, fixture(t, "chain"), 1) })
+	t.Run("heads of format 2", func(t *testing.T) {
+		w := fixture(t, "../format2/kept")
+		id := strings.TrimSpace(w.read("../proposal-id"))
+		kept, err := filepath.Glob(filepath.Join(w.asp, "workspaces/*/proposals/*.json"))
+		if err != nil || len(kept) != 1 || !strings.Contains(w.read(kept[0]), `"format":1`) {
+			t.Fatalf("it is to have one kept plan of format 1: %q %v", kept, err)
 		}
-		was := w.list()
-		again := w.run("apply", "--plan", w.path("../plan-one.json"), "--json").applied()
-		if d := was.diff(w.list(), nil); len(d) > 0 {
-			t.Errorf("the plan that was applied is applied again: %v", d)
+		w.run("apply", id, "--json").applied()
+		w.is("made", "made\n")
+		upgradeKept(t, w, 2)
+		heads, err := filepath.Glob(filepath.Join(w.asp, "workspaces/*/receipts.head.?"))
+		if err != nil || len(heads) != 2 {
+			t.Fatal(heads, err)
 		}
-		w.is("a", "a new\n")
-		w.run("publish", "two", "--json").applied()
-		w.is("b", "b new\n")
-		w.run("undo", again.str("receipt", "receiptId"), "--json").applied()
-		w.is("a", "a old\n")
-		w.clean()
+		for _, h := range heads {
+			if !strings.Contains(w.read(h), `"format":2`) {
+				t.Errorf("heads have another format by now, and no fixture: %.200s", w.read(h))
+			}
+		}
 	})
 	// A plan that was kept, and the baseline that it is on, before either had a format.
 	t.Run("proposal", func(t *testing.T) {
@@ -88,6 +99,38 @@ func TestUpgrade(t *testing.T) {
 		w.is("a", "a new\n")
 		w.clean()
 	})
+}
+
+// upgradeKept goes on with a state in which plan one was applied, two staged, and
+// three applied and taken back.
+func upgradeKept(t *testing.T, w *world, headFormat int) {
+	t.Helper()
+	for _, h := range []string{"a", "b"} {
+		heads, err := filepath.Glob(filepath.Join(w.asp, "workspaces/*/receipts.head."+h))
+		if err != nil || len(heads) != 1 {
+			t.Fatal(heads, err)
+		}
+		if b := w.read(heads[0]); !strings.Contains(b, fmt.Sprintf(`"format":%d`, headFormat)) {
+			t.Fatalf("the fixture is to have heads of format %d: %.200s", headFormat, b)
+		}
+	}
+	if r := w.run("receipts", "verify", "--json"); r.code != 0 {
+		t.Fatal(r)
+	}
+	if n := len(w.receipts()); n < 4 {
+		t.Errorf("%d receipts", n)
+	}
+	was := w.list()
+	again := w.run("apply", "--plan", w.path("../plan-one.json"), "--json").applied()
+	if d := was.diff(w.list(), nil); len(d) > 0 {
+		t.Errorf("the plan that was applied is applied again: %v", d)
+	}
+	w.is("a", "a new\n")
+	w.run("publish", "two", "--json").applied()
+	w.is("b", "b new\n")
+	w.run("undo", again.str("receipt", "receiptId"), "--json").applied()
+	w.is("a", "a old\n")
+	w.clean()
 }
 
 // keptProposal is the id of the plan in the fixture.
@@ -219,6 +262,10 @@ func writeFixtures(t *testing.T, dir string) {
 			p := w.plan().create("c", "c\n")
 			p.id = "three"
 			w.run("undo", p.apply().applied().str("receipt", "receiptId"), "--json").applied()
+			diff := filepath.Join(w.base, "p.diff")
+			must(w.t, os.WriteFile(diff, []byte("--- /dev/null\n+++ b/made\n@@ -0,0 +1 @@\n+made\n"), 0o644))
+			id := w.run("plan", "--patch", diff, "--json").str("proposal", "proposalId")
+			must(w.t, os.WriteFile(filepath.Join(w.ws, "proposal-id"), []byte(id+"\n"), 0o644))
 		},
 		"swap": func(w *world, one, two string) {
 			p := w.plan().modify("a", "a old\n", "a new\n").modify("b", "b old\n", "b new\n")
