@@ -85,7 +85,7 @@ bench:
 	$(INDIR) $(GO) run ./bench -$(BENCH) -json bin/bench.json
 
 peers: $(PEERS)/gopls
-	npm install --prefix $(PEERS) --ignore-scripts --no-audit --no-fund @openai/codex@0.171.0 @ast-grep/cli@0.51.1
+	npm install --prefix $(PEERS) --ignore-scripts --no-audit --no-fund @openai/codex@0.171.0 @ast-grep/cli@0.51.1 @anthropic-ai/sandbox-runtime@0.0.78
 
 GOPLS = golang.org/x/tools/gopls@v0.22.0
 $(PEERS)/gopls:

@@ -65,6 +65,7 @@ func (c *config) peer(name string) (string, error) {
 		"codex apply_patch": "node_modules/@openai/codex-*/vendor/*/bin/codex",
 		"ast-grep":          "node_modules/@ast-grep/cli-*/ast-grep",
 		"gopls":             "gopls",
+		"srt":               "node_modules/.bin/srt",
 	}
 	found, err := filepath.Glob(filepath.Join(c.peers, patterns[name]))
 	if err != nil {

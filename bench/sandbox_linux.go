@@ -15,7 +15,9 @@ import (
 // sandboxRows takes the start and end of `true`, in the two forms that there are,
 // beside bubblewrap with as many namespaces. Ours proves by a probe, each time, what
 // it gives, and the isolated form has a private root, Landlock and a system call filter
-// besides; bubblewrap proves nothing and has none of these here.
+// besides; bubblewrap proves nothing and has none of these here. sandbox-runtime is the
+// boundary that agents put around a command: bubblewrap behind a program for Node, with
+// a filter and two proxies. It has no form without its command line, so that is timed.
 func (c *config) sandboxRows(ctx context.Context) error {
 	live, scratch := filepath.Join(c.mem, "sandbox-live"), filepath.Join(c.mem, "sandbox-scratch")
 	for _, d := range []string{live, scratch} {
@@ -45,27 +47,54 @@ func (c *config) sandboxRows(ctx context.Context) error {
 	} else {
 		c.out.note("the start of an isolated launch is not measured: %s", caps.MissingIsolation())
 	}
-	peer := ""
+	var peers []string
 	if bwrap, err := exec.LookPath("bwrap"); err == nil {
-		peer = "bubblewrap"
+		peers = append(peers, "bubblewrap")
 		cs = append(cs, contender{run: command("/", nil, bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "true")})
 	} else {
 		c.out.note("bubblewrap is not installed: there is nothing to compare the start of a sandbox with")
+	}
+	if run, err := c.sandboxRuntime(); err == nil {
+		cs, peers = append(cs, contender{run: run}), append(peers, "sandbox-runtime")
+	} else {
+		c.out.note("sandbox-runtime is not measured: %v", err)
 	}
 	t, err := race(ctx, 3*c.runs, cs...)
 	if err != nil {
 		return err
 	}
+	most := map[string]float64{"bubblewrap": 1.5, "sandbox-runtime": 0.2}
 	for i, name := range names {
 		w := row{Group: "sandbox", What: "start and end of true, " + name, Where: c.memType, Unit: "ms", Ours: t[i], Runs: 3 * c.runs}
-		if peer == "" {
+		if len(peers) == 0 {
 			c.out.add(w)
-			continue
 		}
-		w.Peer, w.PeerIs = t[len(names)], peer
-		c.out.add(w, limit{1.5, "peer"})
+		for j, peer := range peers {
+			w.Peer, w.PeerIs = t[len(names)+j], peer
+			c.out.add(w, limit{most[peer], "peer"})
+		}
 	}
 	return nil
+}
+
+// sandboxRuntime starts `true` by its command line, with no network and writes to an
+// empty directory only. It is run once: it wants a Node, bubblewrap and two more
+// programs, and what it says without them is more than an exit status.
+func (c *config) sandboxRuntime() (func() error, error) {
+	program, err := c.peer("srt")
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(c.mem, "sandbox-runtime")
+	settings := filepath.Join(dir, "settings.json")
+	if err := os.MkdirAll(filepath.Join(dir, "work"), 0o700); err != nil {
+		return nil, err
+	}
+	if err := writeFile(settings, []byte(`{"network":{"allowedDomains":[],"deniedDomains":[]},"filesystem":{"denyRead":[],"allowWrite":["."],"denyWrite":[]}}`)); err != nil {
+		return nil, err
+	}
+	run := command(filepath.Join(dir, "work"), []string{"HOME=" + dir}, program, "--settings", settings, "true")
+	return run, run()
 }
 
 // percentiles runs a contender alone, over and over, and gives the times in
