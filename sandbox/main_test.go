@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,9 +75,11 @@ func helper(what string) int {
 		if os.Getenv("PLAIN") != "" {
 			caps = sandbox.Caps{}
 		}
+		var first sync.Once
+		fmt.Println("up")
 		for range 8 {
 			go func() {
-				for {
+				for ; ; first.Do(func() { fmt.Println("launched") }) {
 					_, _ = sandbox.Run(ctx, caps, sandbox.Spec{
 						Argv: []string{"sleep", os.Getenv("WORD")}, Dir: "/", Require: sandbox.Advisory,
 						Env: map[string]string{"PATH": os.Getenv("PATH")}, Limits: sandbox.Limits{Wall: 5 * time.Millisecond},
@@ -84,7 +87,6 @@ func helper(what string) int {
 				}
 			}()
 		}
-		fmt.Println("up")
 		select {}
 	case "probe-without-user-namespaces":
 		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
