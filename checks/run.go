@@ -180,6 +180,9 @@ func runOne(ctx context.Context, c Check, build Build) (res Result, touched []sn
 		if ctx.Err() != nil {
 			return Result{Name: c.Name(), Status: Cancelled, Detail: "cancelled while the candidate was built"}, nil, nil
 		}
+		if errors.Is(err, worktree.ErrUnsupported) { // and will not be when it is asked again
+			return Result{Name: c.Name(), Status: Unavailable, Detail: err.Error()}, nil, nil
+		}
 		return res, nil, fmt.Errorf("build candidate for check %.200q: %w", c.Name(), err)
 	}
 	defer func() {

@@ -30,6 +30,9 @@ func Build(ctx context.Context, spec Spec) (*Candidate, error) {
 }
 
 func build(ctx context.Context, spec Spec) (_ *Candidate, err error) {
+	if err := supported(); err != nil {
+		return nil, err
+	}
 	if err := canonical(&spec); err != nil {
 		return nil, err
 	}
@@ -105,9 +108,27 @@ func build(ctx context.Context, spec Spec) (_ *Candidate, err error) {
 	return c, nil
 }
 
+// supported asks for the one call without which a scratch directory could be filled and
+// not be taken away again. It is asked for before anything is made.
+func supported() error {
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	switch err {
+	case nil:
+		return unix.Close(fd)
+	case unix.ENOSYS, unix.EPERM: // the latter from filters that do not know it
+		return fmt.Errorf("%w: no path can be kept below a directory without openat2, of Linux 5.6: %w", ErrUnsupported, err)
+	}
+	return &fs.PathError{Op: "openat2", Path: "/", Err: err}
+}
+
 // Probe asks what this machine gives for candidates of the workspace at root with
 // scratch below scratchBase. One answer serves a process; see sandbox.Probe.
 func Probe(ctx context.Context, root, scratchBase string) sandbox.Caps {
+	if err := supported(); err != nil {
+		caps := sandbox.Probe(ctx, sandbox.ProbeDirs{})
+		caps.Overlay = sandbox.Cap{Answer: sandbox.No, Detail: err.Error()}
+		return caps
+	}
 	// In a directory of ours, so that Sweep finds what a killed probe leaves.
 	dir, err := newScratch(scratchBase)
 	if err != nil {
@@ -125,6 +146,9 @@ func Probe(ctx context.Context, root, scratchBase string) sandbox.Caps {
 func Prove(ctx context.Context, caps sandbox.Caps, like sandbox.Spec, scratchBase string) (sandbox.Boundary, error) {
 	if caps.Namespaces() || !caps.CanConfine() {
 		return sandbox.Prove(ctx, caps, like)
+	}
+	if err := supported(); err != nil {
+		return sandbox.Boundary{}, fmt.Errorf("%w: %w", sandbox.ErrUnsupported, err)
 	}
 	dir, err := newScratch(scratchBase)
 	if err != nil {

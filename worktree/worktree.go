@@ -42,6 +42,10 @@ func (m Method) String() string {
 	return "invalid"
 }
 
+// ErrUnsupported answers Build where the system lacks what a scratch tree needs. Nothing
+// was made.
+var ErrUnsupported = errors.New("scratch trees are not supported here")
+
 // ErrTooLarge answers a copy that would exceed Spec.CopyLimit.
 var ErrTooLarge = errors.New("workspace is larger than the copy limit")
 

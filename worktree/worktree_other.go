@@ -9,7 +9,7 @@ import (
 )
 
 // Build makes nothing on this system: no sandbox could use the candidate.
-func Build(context.Context, Spec) (*Candidate, error) { return nil, sandbox.ErrUnsupported }
+func Build(context.Context, Spec) (*Candidate, error) { return nil, ErrUnsupported }
 
 // Probe answers No for everything on this system.
 func Probe(ctx context.Context, _, _ string) sandbox.Caps {
