@@ -54,13 +54,21 @@ func newArena(t *testing.T, opts ...worldOption) *arena {
 		copyProgram(t, self, filepath.Join(lent, "capable"), 0o755)
 		must(t, unix.Setxattr(filepath.Join(lent, "capable"), "security.capability", capAll(), 0))
 	}
+	seen := ""
+	if os.Geteuid() == 0 { // a place that is neither one for temporary files nor somebody's home
+		seen, err = os.MkdirTemp("/var/lib", "asp-escape-")
+		must(t, err)
+		t.Cleanup(func() { os.RemoveAll(seen) })
+		w.own(seen)
+		w.write(filepath.Join(seen, "secret"), "secret of "+token+"\n", 0o600)
+	}
 	w.link(filepath.Join(out, "secret"), "link")
 	w.link(out, "linkdir")
 	w.config(`{}`)
 	w.commit()
 	var st unix.Stat_t
 	must(t, unix.Stat(filepath.Join(out, "secret"), &st))
-	a.bait = &bait{Root: w.root, Home: w.home, State: w.asp, Outside: out, Lent: lent, Dev: uint64(st.Dev), Ino: st.Ino, Token: token}
+	a.bait = &bait{Root: w.root, Home: w.home, State: w.asp, Outside: out, Lent: lent, Seen: seen, Dev: uint64(st.Dev), Ino: st.Ino, Token: token}
 	a.lay()
 	raw, err := os.ReadFile("/proc/self/mountinfo")
 	must(t, err)
@@ -192,6 +200,9 @@ func (a *arena) untouched(m *before) {
 	a.t.Helper()
 	m.unchanged()
 	a.holdsOnly(a.home, ".ssh")
+	if a.bait.Seen != "" {
+		a.holdsOnly(a.bait.Seen, "secret", "sock", "fifo")
+	}
 	a.holdsOnly(filepath.Join(a.base, "lent"), "attacker", "setid", "capable")
 	if es, _ := os.ReadDir(filepath.Join(a.asp, "scratch")); len(es) > 0 {
 		a.t.Errorf("%d scratch directories are left", len(es))

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -69,7 +70,7 @@ func attempts() []attempt {
 	for _, g := range []struct {
 		name string
 		list []attempt
-	}{{"files", fileAttempts()}, {"links", linkAttempts()}, {"processes", processAttempts()}, {"calls", callAttempts()}, {"privileges", privilegeAttempts()},
+	}{{"files", fileAttempts()}, {"changes", changeAttempts()}, {"links", linkAttempts()}, {"processes", processAttempts()}, {"calls", callAttempts()}, {"privileges", privilegeAttempts()},
 		{"system", systemAttempts()}, {"network", networkAttempts()}, {"ipc", ipcAttempts()}} {
 		for i, a := range g.list {
 			// The message of a finding is short.
@@ -251,18 +252,21 @@ func attackerMain(args []string) int {
 	return 2
 }
 
-// attackingProvider makes each attempt a rule, and what became of it a finding.
+// attackingProvider makes each group of attempts a rule, and what became of them a finding.
 func attackingProvider(b *bait) *provider.Provider {
 	var rules []string
-	for _, a := range attempts() {
-		rules = append(rules, "escape/"+a.name)
+	for _, g := range groups() {
+		rules = append(rules, "escape/"+g)
 	}
 	return &provider.Provider{ID: "escape", Version: "1", Publisher: "casetest", Profiles: []string{"core-check-provider"}, Fingerprint: "sha256:escape",
 		Check: &provider.Check{Rules: rules, Run: func(_ context.Context, _ *provider.Host, _ *provider.CheckRequest) (*provider.Report, error) {
 			r := &provider.Report{}
+			said := map[string]string{}
 			for _, a := range attempts() {
-				o := a.make(b)
-				r.Diagnostics = append(r.Diagnostics, provider.Diagnostic{Rule: "escape/" + a.name, Severity: provider.SeverityError, Message: o.String(), Path: "x"})
+				said[a.group] += a.make(b).String() + "\n"
+			}
+			for _, g := range groups() { // not one each: no more than two hundred are taken
+				r.Diagnostics = append(r.Diagnostics, provider.Diagnostic{Rule: "escape/" + g, Severity: provider.SeverityError, Message: said[g], Path: "x"})
 			}
 			return r, nil
 		}}}
@@ -277,6 +281,7 @@ type bait struct {
 	State    string
 	Outside  string // a directory beside the workspace, with "secret" in it
 	Lent     string // a directory that may be read
+	Seen     string // one that no mode but isolated hides, "" where nobody could make it
 	Dev, Ino uint64 // of the secret
 	Token    string // in the arguments and the environment of the bait's process
 	Pid      int    // of the bait's process
@@ -290,6 +295,14 @@ type bait struct {
 }
 
 func (b *bait) secret() string { return b.Outside + "/secret" }
+
+// seen is a name in Seen, "" where that is not there.
+func (b *bait) seen(name string) string {
+	if b.Seen == "" {
+		return ""
+	}
+	return filepath.Join(b.Seen, name)
+}
 
 // place is a directory that the attacker may write to.
 func (b *bait) place() string { return os.TempDir() }

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -144,6 +146,64 @@ func fileAttempts() []attempt {
 			return anyOf(func() error { return rewrites("/dev/kvm") }, func() error { return rewrites("/dev/fuse") }, func() error { return rewrites("/dev/net/tun") }, func() error { return rewrites("/dev/uinput") })
 		}},
 	}
+}
+
+// changeAttempts change what lies outside, in ways that leave it as it is.
+func changeAttempts() []attempt {
+	var out []attempt
+	add := func(name string, open bool, try func(b *bait) error) {
+		out = append(out, attempt{name: name, open: open, try: try})
+	}
+	for _, place := range []struct {
+		name string
+		path func(b *bait) string
+	}{{"outside", (*bait).secret}, {"state", func(b *bait) string { return b.State + "/config.json" }}, {"home", func(b *bait) string { return b.Home + "/.ssh/id" }}, {"seen", func(b *bait) string { return b.seen("secret") }}} {
+		at := func(f func(path string) error) func(b *bait) error {
+			return func(b *bait) error {
+				p := place.path(b)
+				if p == "" {
+					return idle("only root can make it")
+				}
+				return f(p)
+			}
+		}
+		add("chmod-"+place.name, true, at(func(p string) error { return unix.Chmod(p, 0o600) }))
+		add("chown-"+place.name, true, at(func(p string) error { return unix.Chown(p, os.Geteuid(), -1) }))
+		add("truncate-"+place.name, true, at(func(p string) error {
+			var st unix.Stat_t
+			if err := unix.Stat(p, &st); err != nil {
+				return err
+			}
+			return unix.Truncate(p, st.Size)
+		}))
+		add("append-"+place.name, true, at(rewrites))
+		add("times-"+place.name, true, at(func(p string) error {
+			return unix.UtimesNanoAt(unix.AT_FDCWD, p, []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_OMIT}}, 0)
+		}))
+		// Not every file system has them.
+		add("attribute-of-"+place.name, false, at(func(p string) error { return unix.Setxattr(p, "user.escaped", []byte("x"), 0) }))
+		add("move-"+place.name, true, at(func(p string) error { return unix.Rename(p, p+"-moved") }))
+		add("move-back-"+place.name, true, at(func(p string) error { return unix.Rename(p+"-moved", p) }))
+		add("link-beside-"+place.name, true, at(func(p string) error { return errors.Join(unix.Link(p, p+"-linked"), unix.Unlink(p+"-linked")) }))
+		add("symbolic-link-beside-"+place.name, true, at(func(p string) error { return errors.Join(unix.Symlink("x", p+"-link"), unix.Unlink(p+"-link")) }))
+		add("directory-beside-"+place.name, true, at(func(p string) error { return errors.Join(unix.Mkdir(p+"-dir", 0o700), unix.Rmdir(p+"-dir")) }))
+		add("fifo-beside-"+place.name, true, at(func(p string) error { return errors.Join(unix.Mkfifo(p+"-fifo", 0o600), unix.Unlink(p+"-fifo")) }))
+	}
+	return append(out, attempt{name: "host-var-tmp", open: true, try: func(b *bait) error { return sees("/var/tmp/" + b.Token) }},
+		attempt{name: "host-tmp", open: true, try: func(b *bait) error { return sees("/tmp/" + b.Token) }},
+		attempt{name: "own-control-groups", try: func(*bait) error {
+			cmd := exec.Command("/usr/bin/true")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWCGROUP, UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}}
+			return refusedWith(cmd.Run(), unix.EPERM, unix.ENOSYS, unix.ENOSPC)
+		}},
+		attempt{name: "mount-control-groups", try: func(b *bait) error {
+			// Version 1 belongs to the real root, whoever mounts it.
+			script := "mount -t cgroup -o pids none " + b.place() + " && ls " + b.place() + "/cgroup.procs"
+			if out, err := exec.Command("unshare", "-UrmC", "sh", "-c", script).CombinedOutput(); err != nil {
+				return fmt.Errorf("%v: %.60s", err, out)
+			}
+			return nil
+		}})
 }
 
 func linkAttempts() []attempt {

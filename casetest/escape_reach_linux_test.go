@@ -143,6 +143,23 @@ func ipcAttempts() []attempt {
 		{name: "abstract-socket", open: true, try: func(b *bait) error { return refusedWith(unixReach(b.abstract()), unix.ECONNREFUSED, unix.EPERM) }},
 		{name: "socket-outside", open: true, try: func(b *bait) error { return unixReach(b.Outside + "/sock") }},
 		{name: "socket-in-the-tree", open: true, try: func(b *bait) error { return unixReach(b.Root + "/sock") }},
+		{name: "socket-seen", open: true, try: func(b *bait) error {
+			if b.Seen == "" {
+				return idle("only root can make it")
+			}
+			return unixReach(b.seen("sock"))
+		}},
+		{name: "fifo-seen", open: true, try: func(b *bait) error {
+			if b.Seen == "" {
+				return idle("only root can make it")
+			}
+			fd, err := unix.Open(b.seen("fifo"), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+			if err == nil {
+				_, err = unix.Write(fd, []byte("x"))
+				unix.Close(fd)
+			}
+			return err
+		}},
 		{name: "system-sockets", try: func(*bait) error {
 			return anyOf(func() error { return unixReach("/run/dbus/system_bus_socket") }, func() error { return unixReach("/var/run/docker.sock") }, func() error { return unixReach("/dev/log") }, func() error { return unixReach("/run/systemd/private") })
 		}},
@@ -222,7 +239,13 @@ func (b *bait) lay() (end func() string, err error) {
 	secret, e := os.Open(b.secret())
 	fail("open secret", e)
 	undo = append(undo, func() { secret.Close() })
-	for name, at := range map[string][2]string{"tcp": {"tcp", "127.0.0.1:0"}, "abstract": {"unix", "@" + b.Token}, "outside": {"unix", b.Outside + "/sock"}, "tree": {"unix", b.Root + "/sock"}} {
+	places := map[string][2]string{"tcp": {"tcp", "127.0.0.1:0"}, "abstract": {"unix", "@" + b.Token}, "outside": {"unix", b.Outside + "/sock"}, "tree": {"unix", b.Root + "/sock"}}
+	fifos := []string{b.Outside + "/fifo", b.Root + "/fifo"}
+	if b.Seen != "" {
+		places["seen"] = [2]string{"unix", b.seen("sock")}
+		fifos = append(fifos, b.seen("fifo"))
+	}
+	for name, at := range places {
 		l, e := net.Listen(at[0], at[1])
 		if fail(name, e); e != nil {
 			continue
@@ -236,7 +259,7 @@ func (b *bait) lay() (end func() string, err error) {
 	if fail("udp", e); e == nil {
 		b.UDP = dgram.LocalAddr().(*net.UDPAddr).Port
 	}
-	for _, p := range []string{b.Outside + "/fifo", b.Root + "/fifo"} {
+	for _, p := range fifos {
 		fail("fifo", unix.Mkfifo(p, 0o600))
 		fd, e := unix.Open(p, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		fail("fifo", e)
@@ -264,9 +287,11 @@ func (b *bait) lay() (end func() string, err error) {
 		p, _ := unix.BytePtrFromString(b.Token)
 		_ = call(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(p)))
 	})
-	shm := filepath.Join("/dev/shm", b.Token)
-	fail("dev shm", os.WriteFile(shm, []byte("secret"), 0o600))
-	undo = append(undo, func() { _ = os.Remove(shm) })
+	for _, d := range []string{"/dev/shm", "/tmp", "/var/tmp"} {
+		name := filepath.Join(d, b.Token)
+		fail(d, os.WriteFile(name, []byte("secret"), 0o600))
+		undo = append(undo, func() { _ = os.Remove(name) })
+	}
 	return func() string {
 		var came []string
 		for i, l := range doors {
