@@ -78,6 +78,59 @@ func TestDeepDirectory(t *testing.T) {
 	w.gone(deep + "n")
 }
 
+// TestDeepExchange: an exchange copies a tree that is deeper than a path can be long,
+// by a process that may have 64 files open, and the old one goes. One that died before
+// it exchanged is cleaned up.
+func TestDeepExchange(t *testing.T) {
+	w := newWorld(t, map[string]string{"x": "old\n", ".gitignore": "/deps/\n"})
+	w.mkdir("deps")
+	own := func(at *os.Root, name string) {
+		if w.cred != nil {
+			must(t, at.Lchown(name, int(w.cred.Uid), int(w.cred.Gid)))
+		}
+	}
+	// bottom is the lowest of many directories, made first if they are not there.
+	bottom := func(make bool) *os.Root {
+		at, err := os.OpenRoot(w.path("deps"))
+		for range 240 {
+			must(t, err)
+			const name = "twenty-bytes-of-name"
+			if make {
+				must(t, at.Mkdir(name, 0o755))
+				own(at, name)
+			}
+			below, oerr := at.OpenRoot(name)
+			must(t, at.Close())
+			at, err = below, oerr
+		}
+		must(t, err)
+		return at
+	}
+	at := bottom(true)
+	must(t, at.WriteFile("file", []byte("bottom\n"), 0o644))
+	own(at, "file")
+	must(t, at.Close())
+	p := w.plan().modify("x", "old\n", "new\n")
+	if r := w.killedBefore("/tree flags 2", "apply", "--plan", p.file(), "--publish", "exchange", "--json"); !r.killed {
+		t.Fatalf("nothing was exchanged: %.1500s", r.result)
+	}
+	if r := w.withFiles(64, "recover", "--json"); r.code != 0 || !strings.Contains(string(r.out), `"rolled-back"`) {
+		t.Fatalf("%.3000s", r.String())
+	}
+	w.is("x", "old\n")
+	w.clean()
+	if r := w.withFiles(64, "apply", "--plan", p.file(), "--publish", "exchange", "--json"); r.code != 0 {
+		t.Fatalf("%.3000s", r.String())
+	}
+	w.is("x", "new\n")
+	w.clean()
+	at = bottom(false)
+	defer at.Close()
+	if b, err := at.ReadFile("file"); string(b) != "bottom\n" {
+		t.Errorf("the lowest file holds %q (%v)", b, err)
+	}
+}
+
 // TestManyAreas: what is made in a directory that passes its group on is staged beside
 // it, and each such place stays open. Where the process may not have so many open the
 // plan fails before the first write, with a receipt.
@@ -130,6 +183,12 @@ func TestManyObjects(t *testing.T) {
 // fewFiles runs the binary with 256 open files at most.
 func (w *world) fewFiles(args ...string) *result {
 	w.t.Helper()
-	cmd := w.command(w.root, "sh", append([]string{"-c", `ulimit -n 256 && exec "$@"`, "sh", binary}, args...)...)
+	return w.withFiles(256, args...)
+}
+
+// withFiles runs the binary with so many open files at most.
+func (w *world) withFiles(most int, args ...string) *result {
+	w.t.Helper()
+	cmd := w.command(w.root, "sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$@"`, most), "sh", binary}, args...)...)
 	return w.begin(cmd, args)()
 }

@@ -15,7 +15,7 @@ import (
 // build makes the after-tree: second names for what stays, new files for what
 // changes. It returns a refusal where the tree cannot be rebuilt as it is.
 func (w *work) build(ctx context.Context) (*refusal.Item, error) {
-	if it, err := w.copyDir(ctx, w.root, w.tree, "."); err != nil || it != nil {
+	if it, err := w.copyDir(ctx, walkFrom(w.root), walkFrom(w.tree), "."); err != nil || it != nil {
 		return it, err
 	}
 	// Directories that the plan empties go before files take their names; what is
@@ -46,13 +46,13 @@ func (w *work) build(ctx context.Context) (*refusal.Item, error) {
 			return it, err
 		}
 	}
-	return w.finishDirs(ctx, w.root, w.tree, ".")
+	return w.finishDirs(ctx, walkFrom(w.root), walkFrom(w.tree), ".")
 }
 
 // copyDir fills the directory to like from. The directory gets owner, mode and
 // attributes first, so that what is made in it later inherits as it would in
 // the live one.
-func (w *work) copyDir(ctx context.Context, from, to vfs.Dir, path string) (*refusal.Item, error) {
+func (w *work) copyDir(ctx context.Context, from, to *level, path string) (*refusal.Item, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (w *work) copyDir(ctx context.Context, from, to vfs.Dir, path string) (*ref
 	case st.Immutable:
 		return no(refusal.Metadata, path, "is immutable or append-only"), nil
 	}
-	if why, err := likeDir(from, to, st); err != nil || why != "" {
+	if why, err := likeDir(from.Dir, to.Dir, st); err != nil || why != "" {
 		return metadata(path, why), err
 	}
 	es, err := from.List()
@@ -79,7 +79,7 @@ func (w *work) copyDir(ctx context.Context, from, to vfs.Dir, path string) (*ref
 	for _, e := range es {
 		p := join(path, e.Name)
 		if w.skip(p) {
-			empty, err := w.skippable(from, e.Name)
+			empty, err := w.skippable(from.Dir, e.Name)
 			if err == nil && !empty {
 				return no(refusal.UnsupportedOperation, p, "an earlier transaction waits for a person there; run `asp recover`"), nil
 			}
@@ -113,7 +113,7 @@ func (w *work) skippable(d vfs.Dir, name string) (bool, error) {
 	return len(es) == 0, err
 }
 
-func (w *work) copyName(ctx context.Context, from, to vfs.Dir, e vfs.DirEntry, path string, seen *listing) (*refusal.Item, error) {
+func (w *work) copyName(ctx context.Context, from, to *level, e vfs.DirEntry, path string, seen *listing) (*refusal.Item, error) {
 	_, touched := w.changes[path]
 	if touched || e.Kind == vfs.KindInvalid || e.Kind == vfs.KindDir {
 		st, err := from.Lstat(e.Name)
@@ -130,7 +130,7 @@ func (w *work) copyName(ctx context.Context, from, to vfs.Dir, e vfs.DirEntry, p
 			return nil, nil
 		}
 	}
-	if err := from.Link(e.Name, to, e.Name); err != nil {
+	if err := from.Link(e.Name, to.Dir, e.Name); err != nil {
 		return linkRefusal(path, err)
 	}
 	// What was linked is what counts: the name may mean another file by now.
@@ -153,24 +153,23 @@ func linkRefusal(path string, err error) (*refusal.Item, error) {
 	return nil, fmt.Errorf("link %.200q: %w", path, err)
 }
 
-func (w *work) copySub(ctx context.Context, from, to vfs.Dir, name, path string) (*refusal.Item, error) {
-	a, err := from.OpenDir(name)
+func (w *work) copySub(ctx context.Context, from, to *level, name, path string) (*refusal.Item, error) {
+	a, err := from.down(name)
 	if errors.Is(err, fs.ErrPermission) {
 		return no(refusal.Metadata, path, "cannot be read, so it cannot be copied"), nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer a.Close()
 	if err := to.Mkdir(name, 0o700); err != nil {
-		return nil, fmt.Errorf("make directory %.200q: %w", path, err)
+		return nil, errors.Join(fmt.Errorf("make directory %.200q: %w", path, err), from.up(a))
 	}
-	b, err := to.OpenDir(name)
+	b, err := to.down(name)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, from.up(a))
 	}
-	defer b.Close()
-	return w.copyDir(ctx, a, b, path)
+	it, err := w.copyDir(ctx, a, b, path)
+	return it, errors.Join(err, to.up(b), from.up(a))
 }
 
 // parentOf opens the directory of path in the new tree, making what is missing
@@ -250,7 +249,7 @@ func parent(p string) string {
 // finishDirs gives the directories of the new tree the mode and the times of
 // the live ones, bottom-up, when nothing is made in them any more. A directory
 // whose names changed keeps the time of that.
-func (w *work) finishDirs(ctx context.Context, from, to vfs.Dir, path string) (*refusal.Item, error) {
+func (w *work) finishDirs(ctx context.Context, from, to *level, path string) (*refusal.Item, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -259,30 +258,34 @@ func (w *work) finishDirs(ctx context.Context, from, to vfs.Dir, path string) (*
 		if w.seen[p] == nil {
 			continue // no directory
 		}
-		a, err := from.OpenDir(name)
+		a, err := from.down(name)
 		if vanished(err) {
 			return &underneath(p)[0], nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		b, err := to.OpenDir(name)
-		if vanished(err) {
-			a.Close() // emptied and removed, or a file now
-			continue
+		b, err := to.down(name)
+		gone := vanished(err) // emptied and removed, or a file now
+		if gone {
+			err = nil
 		}
 		var it *refusal.Item
-		if err == nil {
+		if err == nil && !gone {
 			it, err = w.finishDirs(ctx, a, b, p)
-			b.Close()
+			err = errors.Join(err, to.up(b))
 		}
-		a.Close()
+		if uerr := from.up(a); err == nil && vanished(uerr) {
+			return &underneath(path)[0], nil
+		} else if uerr != nil {
+			err = errors.Join(err, uerr)
+		}
 		if err != nil || it != nil {
 			return it, err
 		}
 	}
 	st := w.seen[path].st
-	why, err := finishDir(to, st, w.touched[path])
+	why, err := finishDir(to.Dir, st, w.touched[path])
 	return metadata(path, why), err
 }
 

@@ -15,7 +15,9 @@ import (
 
 // removeTree removes everything in d, links as links. For trees that nobody
 // but us has ever seen.
-func removeTree(d vfs.Dir) error {
+func removeTree(d vfs.Dir) error { return removeBelow(walkFrom(d)) }
+
+func removeBelow(d *level) error {
 	es, err := d.List()
 	if err != nil {
 		return err
@@ -34,7 +36,7 @@ func removeTree(d vfs.Dir) error {
 			}
 			continue
 		}
-		sub, err := d.OpenDir(e.Name)
+		sub, err := d.down(e.Name)
 		if err != nil {
 			return err
 		}
@@ -42,10 +44,9 @@ func removeTree(d vfs.Dir) error {
 			err = sub.Chmod(0o700) // a copy of a directory that its owner made read-only
 		}
 		if err == nil {
-			err = removeTree(sub)
+			err = removeBelow(sub)
 		}
-		sub.Close()
-		if err != nil {
+		if err = errors.Join(err, d.up(sub)); err != nil {
 			return err
 		}
 		if err := d.Rmdir(e.Name); err != nil {
@@ -145,7 +146,7 @@ func (c *cleaner) all(area vfs.Dir) error {
 			return err
 		}
 		kept := len(c.kept)
-		err = c.dir(d, ".")
+		err = c.dir(walkFrom(d), ".")
 		d.Close()
 		if err != nil {
 			return err
@@ -180,7 +181,7 @@ func (c *cleaner) known(name string) (bool, error) {
 	return false, nil
 }
 
-func (c *cleaner) dir(d vfs.Dir, path string) error {
+func (c *cleaner) dir(d *level, path string) error {
 	es, err := d.List()
 	if err != nil {
 		return err
@@ -205,7 +206,7 @@ func (c *cleaner) dir(d vfs.Dir, path string) error {
 	return nil
 }
 
-func (c *cleaner) name(d vfs.Dir, name, path string) error {
+func (c *cleaner) name(d *level, name, path string) error {
 	st, err := d.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -218,16 +219,15 @@ func (c *cleaner) name(d vfs.Dir, name, path string) error {
 		return nil
 	}
 	if st.Kind != vfs.KindDir {
-		return c.file(d, name, path)
+		return c.file(d.Dir, name, path)
 	}
-	sub, err := d.OpenDir(name)
+	sub, err := d.down(name)
 	if err != nil {
 		return err
 	}
 	kept := len(c.kept)
 	err = c.dir(sub, path)
-	sub.Close()
-	if err != nil || len(c.kept) > kept {
+	if err = errors.Join(err, d.up(sub)); err != nil || len(c.kept) > kept {
 		return err
 	}
 	if err := d.Rmdir(name); notEmpty(err) {

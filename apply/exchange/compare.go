@@ -19,10 +19,10 @@ import (
 // directory, and the directories themselves, because a copy of them is in the
 // new tree. It returns the first path that differs.
 func (w *work) moved(ctx context.Context, d vfs.Dir) (string, error) {
-	return w.movedIn(ctx, d, ".")
+	return w.movedIn(ctx, walkFrom(d), ".")
 }
 
-func (w *work) movedIn(ctx context.Context, d vfs.Dir, path string) (string, error) {
+func (w *work) movedIn(ctx context.Context, d *level, path string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
@@ -45,7 +45,7 @@ func (w *work) movedIn(ctx context.Context, d vfs.Dir, path string) (string, err
 	for _, e := range es {
 		p := join(path, e.Name)
 		if w.skip(p) {
-			if empty, err := w.skippable(d, e.Name); err != nil || !empty {
+			if empty, err := w.skippable(d.Dir, e.Name); err != nil || !empty {
 				return p, err
 			}
 			continue
@@ -64,7 +64,7 @@ func (w *work) movedIn(ctx context.Context, d vfs.Dir, path string) (string, err
 		if st.Kind != vfs.KindDir {
 			continue
 		}
-		sub, err := d.OpenDir(e.Name)
+		sub, err := d.down(e.Name)
 		if vanished(err) {
 			return p, nil
 		}
@@ -72,9 +72,15 @@ func (w *work) movedIn(ctx context.Context, d vfs.Dir, path string) (string, err
 			return "", err
 		}
 		q, err := w.movedIn(ctx, sub, p)
-		sub.Close()
+		uerr := d.up(sub)
 		if err != nil || q != "" {
 			return q, err
+		}
+		if vanished(uerr) {
+			return path, nil
+		}
+		if uerr != nil {
+			return "", uerr
 		}
 	}
 	if n == len(was.names) {
