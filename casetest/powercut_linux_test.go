@@ -30,7 +30,8 @@ import (
 // after recovery, exactly one of the numbered trees, not older than the last
 // that it acknowledged, and its receipts say which. The other two are there to
 // show that the cuts cut. The binary does so by the journal and by the exchange in turns,
-// and in the long form also by staging each tree and publishing it.
+// and in the long form also by staging each tree and publishing it. There a second one
+// puts commits on a reference of another repository meanwhile.
 //
 // ext4 and xfs are shut down without a flush of their log. btrfs has no such
 // call: the image that it lies in is cloned at a random moment, which is what a
@@ -80,12 +81,14 @@ const cutsOfADisk = 100
 // cutTally is what came of cuts.
 type cutTally struct {
 	cuts, acknowledged, completed, takenBack int
+	commits                                  int    // acknowledged on a reference
 	torn, lost                               [2]int // by the two other programs
 }
 
 func (c *cutTally) add(d cutTally) {
 	c.cuts += d.cuts
 	c.acknowledged += d.acknowledged
+	c.commits += d.commits
 	c.completed += d.completed
 	c.takenBack += d.takenBack
 	for i := range d.torn {
@@ -95,8 +98,8 @@ func (c *cutTally) add(d cutTally) {
 }
 
 func (c cutTally) String() string {
-	return fmt.Sprintf("%d cuts, %d plans acknowledged, none lost, no tree torn; recovery completed %d and took back %d; in place: %d torn, %d lost; by rename: %d torn, %d lost",
-		c.cuts, c.acknowledged, c.completed, c.takenBack, c.torn[0], c.lost[0], c.torn[1], c.lost[1])
+	return fmt.Sprintf("%d cuts, %d plans and %d commits acknowledged, none lost, no tree torn; recovery completed %d and took back %d; in place: %d torn, %d lost; by rename: %d torn, %d lost",
+		c.cuts, c.acknowledged, c.commits, c.completed, c.takenBack, c.torn[0], c.lost[0], c.torn[1], c.lost[1])
 }
 
 const machineWord = "CASETEST_MACHINE"
@@ -144,32 +147,54 @@ func powerCuts(t *testing.T, d disk, cuts int) (sum cutTally) {
 	for _, n := range naive {
 		must(t, writeTree(n.dir, numbered(0)))
 	}
+	long := os.Getenv("POWERCUTS") != ""
+	var refs *world
+	var refBaseline obj
+	if long {
+		refs = newWorld(t, refTree(0), on(d.dir()))
+		newRefWorld(refs)
+		refBaseline = refs.baselineNow()
+	}
 	unix.Sync()
-	at, took := 0, time.Duration(0)
+	at, refAt, took := 0, 0, time.Duration(0)
 	for cut := range cuts {
 		for _, n := range naive {
 			n.begin()
 		}
 		modes := []string{"journal", "exchange"}
-		if os.Getenv("POWERCUTS") != "" {
+		if long {
 			modes = append(modes, "staged")
 		}
 		from := at
-		load := w.beginLoad(baseline, at, modes[cut%len(modes)])
+		changes := w.beginLoad(at, modes[cut%len(modes)], func(n int) *plan { return w.step(baseline, n-1) })
+		var commits *load
+		if long {
+			commits = refs.beginLoad(refAt, "ref", func(n int) *plan { return refs.refStep(refBaseline, n) })
+		}
 		// The moment is any of the next plans, however slow the machine is.
 		time.Sleep(time.Duration(rnd.Int64N(int64(min(max(2*took, 400*time.Millisecond), 10*time.Second)))))
-		acknowledged := int(load.acknowledged.Load())
+		acknowledged, refAcknowledged := int(changes.acknowledged.Load()), refAt
+		if long {
+			refAcknowledged = int(commits.acknowledged.Load())
+		}
 		for _, n := range naive {
 			n.promised = n.acknowledged.Load()
 		}
 		d.cut(t, func() {
-			load.end()
+			changes.end()
+			if long {
+				commits.end()
+			}
 			for _, n := range naive {
 				n.end()
 			}
 		})
-		attempted := int(load.attempted.Load())
-		if took = max(took/2, time.Duration(load.took.Load())); acknowledged == from {
+		attempted := int(changes.attempted.Load())
+		took = max(took/2, time.Duration(changes.took.Load()))
+		if long {
+			took = max(took, time.Duration(commits.took.Load()))
+		}
+		if acknowledged == from || long && refAcknowledged == refAt {
 			took += took + 100*time.Millisecond // none came to its end
 		}
 		for _, n := range naive {
@@ -181,7 +206,14 @@ func powerCuts(t *testing.T, d disk, cuts int) (sum cutTally) {
 			sum.completed += btoi(outcome == "completed")
 			sum.takenBack += btoi(outcome == "rolled-back")
 		}) {
-			t.Fatalf("cut %d of seed %d: acknowledged %d, attempted %d, answers %v", cut, seed, acknowledged, attempted, load.answers)
+			t.Fatalf("cut %d of seed %d: acknowledged %d, attempted %d, answers %v", cut, seed, acknowledged, attempted, changes.answers)
+		}
+		if long && !t.Run(fmt.Sprintf("%04d ref", cut), func(t *testing.T) {
+			from := refAt
+			refAt = refs.as(t).refAfterPowerCut(refAcknowledged, int(commits.attempted.Load()))
+			sum.commits += refAcknowledged - from
+		}) {
+			t.Fatalf("cut %d of seed %d: commits acknowledged %d, attempted %d, answers %v", cut, seed, refAcknowledged, commits.attempted.Load(), commits.answers)
 		}
 		sum.cuts, sum.acknowledged = sum.cuts+1, sum.acknowledged+acknowledged-from
 	}
@@ -190,6 +222,9 @@ func powerCuts(t *testing.T, d disk, cuts int) (sum cutTally) {
 		if n.torn+n.lost == 0 && cuts >= 3 {
 			t.Errorf("a program that writes %s without any sync lost nothing in %d cuts: they cut nothing", n.name, cuts)
 		}
+	}
+	if cuts >= 20 && long && sum.commits == 0 {
+		t.Errorf("no commit was acknowledged in %d cuts", cuts)
 	}
 	t.Logf("seed %d: %s", seed, sum)
 	return sum
@@ -238,7 +273,8 @@ type load struct {
 	answers                 []string // of what was not applied
 }
 
-func (w *world) beginLoad(baseline obj, from int, mode string) *load {
+// beginLoad applies, from tree to tree, what makes the next.
+func (w *world) beginLoad(from int, mode string, next func(tree int) *plan) *load {
 	l := &load{stop: make(chan struct{}), done: make(chan struct{})}
 	l.acknowledged.Store(int64(from))
 	l.attempted.Store(int64(from))
@@ -254,14 +290,17 @@ func (w *world) beginLoad(baseline obj, from int, mode string) *load {
 			default:
 			}
 			file := filepath.Join(plans, "plan.json")
-			if err := os.WriteFile(file, w.step(baseline, n).bundle(), 0o644); err != nil {
+			if err := os.WriteFile(file, next(n+1).bundle(), 0o644); err != nil {
 				l.answers = append(l.answers, err.Error())
 				return
 			}
 			l.attempted.Store(int64(n + 1))
 			began := time.Now()
 			steps := [][]string{{"apply", "--plan", file, "--publish", mode}}
-			if mode == "staged" {
+			switch mode {
+			case "ref":
+				steps = [][]string{{"apply", "--plan", file, "--stage", "--ref", refTip}}
+			case "staged":
 				steps = [][]string{{"apply", "--plan", file, "--stage"}, {"publish", fmt.Sprintf("tree-%d", n+1)}}
 			}
 			for _, args := range steps {
@@ -314,19 +353,23 @@ func (w *world) afterPowerCut(acknowledged, attempted int) (n int, outcome strin
 	if r := w.run("receipts", "verify", "--json"); r.code != 0 {
 		t.Fatalf("receipts verify: %s", r)
 	}
-	newest := 0
+	if newest := w.newestTree("applied"); newest != n {
+		t.Errorf("the newest receipt says tree %d, the workspace is tree %d (recovered as %q)", newest, n, outcome)
+	}
+	return n, outcome
+}
+
+// newestTree is the highest number of a tree of which a receipt says this outcome.
+func (w *world) newestTree(outcome string) (newest int) {
 	for _, r := range w.receipts() {
 		var k int
-		if id, _ := r["proposalId"].(string); r["outcome"] == "applied" {
+		if id, _ := r["proposalId"].(string); r["outcome"] == outcome {
 			if _, err := fmt.Sscanf(id, "tree-%d", &k); err == nil {
 				newest = max(newest, k)
 			}
 		}
 	}
-	if newest != n {
-		t.Errorf("the newest receipt says tree %d, the workspace is tree %d (recovered as %q)", newest, n, outcome)
-	}
-	return n, outcome
+	return newest
 }
 
 // readTree reads all files below a directory, without git's and ours.
