@@ -2,6 +2,7 @@ package gitbase
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/zlib"
 	"context"
 	"crypto/rand"
@@ -23,8 +24,9 @@ import (
 
 // ObjectWriter adds loose objects to the repository. What it wrote is durable
 // after Sync and must not be referred to before. An object that is there
-// already (loose, packed or in an alternate) is not written again. One goroutine
-// at a time.
+// already (loose, packed or in an alternate) is not written again, unless it is
+// loose and not whole: neither git nor we sync an object before it has its name,
+// so a power cut can leave one without its bytes. One goroutine at a time.
 //
 // A file is written under a name that starts with tempObject, which
 // SweepObjects and, should that never run, git's own prune remove; the object's
@@ -125,9 +127,9 @@ func (w *ObjectWriter) put(ctx context.Context, id oid, typ string, size int64, 
 	loose, has, err := w.r.objs.has(id)
 	if err == nil && has {
 		if loose {
-			err = w.cover(id)
+			has, err = w.cover(id, typ, size)
 		}
-		if err == nil {
+		if err == nil && has {
 			return nil
 		}
 	}
@@ -140,19 +142,40 @@ func (w *ObjectWriter) put(ctx context.Context, id oid, typ string, size int64, 
 	return nil
 }
 
-// cover takes a loose object of our own directory into the barrier: git does
-// not sync loose objects by default.
-func (w *ObjectWriter) cover(id oid) error {
+// cover takes a loose object of our own directory into the barrier, as git does
+// not sync loose objects by default, and tells whether it is whole.
+func (w *ObjectWriter) cover(id oid, typ string, size int64) (bool, error) {
 	d, err := w.dir(id)
 	if err != nil {
-		return err
+		return false, err
 	}
 	f, err := d.Open(id.String()[2:])
 	if err != nil {
-		return err
+		return false, err
+	}
+	ok, err := holds(f, id, int64(len(objectHeader(typ, size)))+size)
+	if err != nil || !ok {
+		return false, errors.Join(err, f.Close())
 	}
 	w.keep(f)
-	return nil
+	return true, nil
+}
+
+// holds tells whether r is the loose form of the object, of so many bytes.
+func holds(r io.Reader, id oid, size int64) (bool, error) {
+	h := sha1.New()
+	z, err := zlib.NewReader(r)
+	if err == nil {
+		_, err = io.Copy(h, io.LimitReader(z, size+1))
+	}
+	var corrupt flate.CorruptInputError
+	switch {
+	case err == nil:
+		return oid(h.Sum(nil)) == id, nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, zlib.ErrHeader), errors.Is(err, zlib.ErrChecksum), errors.Is(err, zlib.ErrDictionary), errors.As(err, &corrupt):
+		return false, nil
+	}
+	return false, err
 }
 
 // keep holds a file for the barrier.
@@ -240,9 +263,18 @@ func (w *ObjectWriter) write(ctx context.Context, id oid, typ string, size int64
 	}
 	err = w.root.Rename(tmp, d, id.String()[2:], vfs.NoReplace)
 	if errors.Is(err, fs.ErrExist) {
-		return w.cover(id) // somebody else was faster, with the same bytes
-	}
-	if err != nil {
+		ok, err := w.cover(id, typ, size)
+		if err != nil || ok {
+			return err // somebody else was faster, with the same bytes
+		}
+		// What has the name is not what the name says, so it is no object of anybody's.
+		if err := w.root.Rename(tmp, d, id.String()[2:], vfs.Exchange); err != nil {
+			return err
+		}
+		if err := w.root.Unlink(tmp); err != nil {
+			return err
+		}
+	} else if err != nil {
 		return err
 	}
 	renamed = true
