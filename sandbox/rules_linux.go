@@ -15,11 +15,11 @@ import (
 // is read and written, a system call filter for what Landlock has no right for. The
 // command sees the host's own tree then, so what an isolated one is shown is what it may
 // read, and it may write in Spec.Write. It gets no socket at all: a filter cannot tell the
-// host's loopback or a socket file from another. It gets no change of attributes by name
-// either (chmod, chown, utimes, setxattr): Landlock has none of them among its rights, and
-// the owner of the live tree is the command's own user. By descriptor they stay where no
-// more than Gated is required: to have one means that the rules let the file be opened, but of what
-// is protected a copy of a repository borrows the objects, which have to be read.
+// host's loopback or a socket file from another. Pairs of sockets it gets, but none that
+// sends datagrams, of which each can be for another socket's path. It gets no change of
+// attributes (chmod, chown, utimes, setxattr), neither by name nor by descriptor: Landlock
+// has none of them among its rights, and the command's own user owns the live tree, and much
+// of what may be read: the objects that a copy of a repository borrows, directories of PATH.
 //
 // Such a launch proves MediatedWrite at most: names, processes and sizes of the host
 // can still be seen.
@@ -49,15 +49,13 @@ func confinedRules(s *Spec, pinned string) []landlockRule {
 	return rules
 }
 
-// strict tells whether a launch has to prove that attributes are out of reach altogether.
-func strict(s *Spec) bool { return s.Require > Gated }
-
 // confinedDenials is the table of such a launch. abi is Landlock's: before the third it
 // has no right for cutting a file off by its name.
-func confinedDenials(abi int, network, strict bool) []denial {
+func confinedDenials(abi int, network bool) []denial {
 	d := append(archConfined(), deny(unix.EPERM,
 		unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWNAT,
 		unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_SETXATTRAT, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_REMOVEXATTRAT,
+		unix.SYS_FCHMOD, unix.SYS_FCHOWN, unix.SYS_FSETXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_UTIMENSAT,
 		unix.SYS_FILE_SETATTR, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 	)...)
 	if abi < 3 {
@@ -68,17 +66,40 @@ func confinedDenials(abi int, network, strict bool) []denial {
 	} else {
 		d = append(d, denial{nr: unix.SYS_SOCKET, errno: unix.EAFNOSUPPORT, arg: 0, unless: []uint32{unix.AF_INET, unix.AF_INET6}})
 	}
-	if strict {
-		d = append(d, deny(unix.EPERM, unix.SYS_FCHMOD, unix.SYS_FCHOWN, unix.SYS_FSETXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_UTIMENSAT)...)
-		d = append(d, denial{nr: unix.SYS_IOCTL, errno: unix.EPERM, arg: 1, values: []uint32{unix.FS_IOC_SETFLAGS, fsSetXattr, tiocsti, tioclinux, tiocsetd}})
-	}
 	d = append(d,
-		// Without a name it is the descriptor's file that is meant.
-		denial{nr: unix.SYS_UTIMENSAT, errno: unix.EPERM, arg: 1, pointer: true},
-		// Limits of other processes, the host's among them.
-		denial{nr: unix.SYS_PRLIMIT64, errno: unix.EPERM, arg: 0, unless: []uint32{0}},
+		denial{nr: unix.SYS_SOCKETPAIR, errno: unix.ESOCKTNOSUPPORT, arg: 1, unless: connectedPairs},
+		denial{nr: unix.SYS_IOCTL, errno: unix.EPERM, arg: 1, values: ownersIoctls},
+		denial{nr: unix.SYS_SETPRIORITY, errno: unix.EPERM, arg: 0, unless: []uint32{unix.PRIO_PROCESS}},
+		denial{nr: unix.SYS_SETPRIORITY, errno: unix.EPERM, arg: 1, unless: []uint32{0}},
+		denial{nr: unix.SYS_IOPRIO_SET, errno: unix.EPERM, arg: 0, unless: []uint32{ioprioWhoProcess}},
+		denial{nr: unix.SYS_IOPRIO_SET, errno: unix.EPERM, arg: 1, unless: []uint32{0}},
 	)
+	for _, nr := range ofAProcess {
+		d = append(d, denial{nr: nr, errno: unix.EPERM, arg: 0, unless: []uint32{0}})
+	}
 	return append(d, denials()...)
+}
+
+// connectedPairs are the types of a pair of sockets that stay with each other. A raw pair
+// is one of datagrams.
+var connectedPairs = []uint32{
+	unix.SOCK_STREAM, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, unix.SOCK_STREAM | unix.SOCK_NONBLOCK, unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK,
+	unix.SOCK_SEQPACKET, unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC, unix.SOCK_SEQPACKET | unix.SOCK_NONBLOCK, unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK,
+}
+
+// ofAProcess are the calls that set limits and scheduling of the process named first, 0
+// being the caller. Those of the host's are the command's own user's.
+var ofAProcess = []uintptr{unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETAFFINITY}
+
+const ioprioWhoProcess = 1 // IOPRIO_WHO_PROCESS
+
+// ownersIoctls change a file, or make and remove in a directory, that is open for reading
+// alone: the owner may. Landlock's right for ioctl is about devices.
+var ownersIoctls = []uint32{
+	unix.FS_IOC_SETFLAGS, 0x401c5820 /* FS_IOC_FSSETXATTR */, unix.FS_IOC_ENABLE_VERITY, unix.FS_IOC_SET_ENCRYPTION_POLICY,
+	0x40086604 /* EXT4_IOC_SETVERSION */, 0x40087602, /* FS_IOC_SETVERSION */
+	0x50009401, 0x5000940e, 0x5000940f, 0x50009417, 0x50009418, 0x5000943f, /* subvolumes of btrfs: made, copied, removed */
+	0x4008941a, 0xc0c89425, /* their flags, their origin */
 }
 
 // confine puts the rules on the calling thread, which has no_new_privs set. What it
@@ -105,19 +126,18 @@ func (c *child) confine() {
 		if c.off(layerSeccomp) {
 			return nil
 		}
-		return putFilter(assemble(auditArch, runtime.GOARCH == "amd64", confinedDenials(abi, s.Network, strict(s))))
+		return putFilter(assemble(auditArch, runtime.GOARCH == "amd64", confinedDenials(abi, s.Network)))
 	}()
 }
 
 // cage is a directory of ours that the rules do not let the command into: what is met
 // in there tells whether they hold, before anything is tried at what must not be harmed.
 type cage struct {
-	dir string
-	in  int // the FIFO in it, open for reading
+	dir  string
+	in   int // the FIFO in it, open for reading
+	fd   int // the file in it, open for reading
+	mail int // a datagram socket in it
 }
-
-// fsSetXattr is FS_IOC_FSSETXATTR.
-const fsSetXattr = 0x401c5820
 
 func cageDir(s *Spec, marker string) string {
 	if len(s.Write) == 0 {
@@ -129,7 +149,7 @@ func cageDir(s *Spec, marker string) string {
 // layCage makes it beside the first of s.Write. The parent removes it: to the child half
 // it is closed by then.
 func layCage(s *Spec, marker string) (*cage, error) {
-	c := &cage{dir: cageDir(s, marker), in: -1}
+	c := &cage{dir: cageDir(s, marker), in: -1, fd: -1, mail: -1}
 	if c.dir == "" {
 		return nil, errors.New("nothing may be written")
 	}
@@ -143,8 +163,29 @@ func layCage(s *Spec, marker string) (*cage, error) {
 		return nil, &os.PathError{Op: "make FIFO", Path: c.fifo(), Err: err}
 	}
 	var err error
-	c.in, err = unix.Open(c.fifo(), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	return c, err
+	if c.in, err = unix.Open(c.fifo(), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+		return nil, err
+	}
+	if c.fd, err = unix.Open(c.file(), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, err
+	}
+	if c.mail, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return nil, err
+	}
+	// By way of the directory's descriptor, as the path may be too long for a socket.
+	dir, err := unix.Open(c.dir, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	return c, unix.Bind(c.mail, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/mail", dir)})
+}
+
+// close is for what was left open to be tried.
+func (c *cage) close() {
+	for _, fd := range []int{c.in, c.fd, c.mail} {
+		unix.Close(fd)
+	}
 }
 
 func (c *cage) file() string { return filepath.Join(c.dir, "file") }
@@ -168,7 +209,7 @@ func (p *prober) caged(b *bait, c *cage, unruled error) report {
 		r.ProbeErr = "the rules could not be put on: " + unruled.Error()
 	} else {
 		p.ruled = p.closed(c, p.spec.Write[0], try)
-		unix.Close(c.in)
+		c.close()
 	}
 	for _, t := range p.spec.Protect {
 		a := p.try(t.Path, nil)
@@ -207,12 +248,11 @@ func (p *prober) granted(try func(string, error, ...unix.Errno) bool) {
 		var st unix.Stat_t
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		if err == nil {
-			if err = unix.Fstat(fd, &st); err == nil && strict(p.spec) {
+			if err = unix.Fstat(fd, &st); err == nil {
 				err = unix.Fchmod(fd, st.Mode&0o7777)
 			}
 			unix.Close(fd)
 		}
-		// What is not strict is not tried: it would be done.
 		try("change the attributes of "+path, err, unix.EPERM, unix.EACCES, unix.ENOENT)
 	}
 }
@@ -238,6 +278,13 @@ func (p *prober) closed(c *cage, free string, try func(string, error, ...unix.Er
 		{"set times there", func() error {
 			return unix.UtimesNanoAt(unix.AT_FDCWD, in, []unix.Timespec{{Sec: 1}, {Sec: 1}}, 0)
 		}, []unix.Errno{unix.EPERM}},
+		{"chmod a descriptor", func() error { return unix.Fchmod(c.fd, 0o644) }, []unix.Errno{unix.EPERM}},
+		{"chown a descriptor", func() error { return unix.Fchown(c.fd, os.Getuid(), os.Getgid()) }, []unix.Errno{unix.EPERM}},
+		{"set an attribute of a descriptor", func() error { return unix.Fsetxattr(c.fd, "user.asp", []byte("x"), 0) }, []unix.Errno{unix.EPERM}},
+		{"set times of a descriptor", func() error { return unix.Futimes(c.fd, []unix.Timeval{{Sec: 1}, {Sec: 1}}) }, []unix.Errno{unix.EPERM}},
+		{"set flags of a descriptor", func() error { return unix.IoctlSetPointerInt(c.fd, unix.FS_IOC_SETFLAGS, 0x40 /* FS_NODUMP_FL */) }, []unix.Errno{unix.EPERM}},
+		{"send a datagram to a socket by its path", func() error { return c.send(unix.SOCK_DGRAM) }, []unix.Errno{unix.ESOCKTNOSUPPORT}},
+		{"send a raw one there", func() error { return c.send(unix.SOCK_RAW) }, []unix.Errno{unix.ESOCKTNOSUPPORT}},
 		{"remove there", func() error { return unix.Unlink(in) }, []unix.Errno{unix.EACCES}},
 		{"write into a FIFO by its path", func() error {
 			fd, err := unix.Open(c.fifo(), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -254,6 +301,17 @@ func (p *prober) closed(c *cage, free string, try func(string, error, ...unix.Er
 	err := os.WriteFile(out, nil, 0o600)
 	_ = os.Remove(out)
 	return held && err == nil
+}
+
+// send tries to reach the socket in the cage from a pair that is connected elsewhere.
+func (c *cage) send(typ int) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, typ|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	return unix.Sendto(pair[0], []byte("x"), unix.MSG_DONTWAIT, &unix.SockaddrUnix{Name: filepath.Join(c.dir, "mail")})
 }
 
 // outside tries to get hold of what would act for the command, and of the host's processes.
@@ -284,12 +342,23 @@ func (p *prober) outside(b *bait, try func(string, error, ...unix.Errno) bool) {
 		op   uintptr
 	}{
 		{"trace", unix.SYS_PTRACE, unix.PTRACE_CONT}, {"process_vm_writev", unix.SYS_PROCESS_VM_WRITEV, uintptr(os.Getpid())},
-		{"limit another process", unix.SYS_PRLIMIT64, uintptr(b.Pid)}, {"share memory", sharedMemory, ^uintptr(0)}, {"open a message queue", unix.SYS_MQ_OPEN, 0},
+		{"limit another process", unix.SYS_PRLIMIT64, uintptr(b.Pid)}, {"schedule another process", unix.SYS_SCHED_SETSCHEDULER, uintptr(b.Pid)},
+		{"set its parameters", unix.SYS_SCHED_SETPARAM, uintptr(b.Pid)}, {"set its attributes", unix.SYS_SCHED_SETATTR, uintptr(b.Pid)},
+		{"set its processors", unix.SYS_SCHED_SETAFFINITY, uintptr(b.Pid)},
+		{"set the priority of more than a process", unix.SYS_SETPRIORITY, ^uintptr(0)}, {"set the disk priority of more than a process", unix.SYS_IOPRIO_SET, ^uintptr(0)}, {"share memory", sharedMemory, ^uintptr(0)}, {"open a message queue", unix.SYS_MQ_OPEN, 0},
 	}...) {
 		_, _, e := unix.RawSyscall6(c.nr, c.op, 0, 0, 0, 0, 0)
 		try(c.name, e, unix.EPERM)
 	}
+	// The priority that it has, and a class that there is not.
+	raw, err := unix.Getpriority(unix.PRIO_PROCESS, b.Pid)
+	if err == nil {
+		err = unix.Setpriority(unix.PRIO_PROCESS, b.Pid, 20-raw)
+	}
+	try("set the priority of the host's process", err, unix.EPERM)
+	_, _, e := unix.RawSyscall(unix.SYS_IOPRIO_SET, ioprioWhoProcess, uintptr(b.Pid), 7<<13)
+	try("set the disk priority of the host's process", e, unix.EPERM)
 	try("own namespaces", ownCgroups(), unix.EPERM, unix.ENOSYS)
-	_, _, e := unix.RawSyscall(unix.SYS_IO_URING_SETUP, 0, 0, 0)
+	_, _, e = unix.RawSyscall(unix.SYS_IO_URING_SETUP, 0, 0, 0)
 	try("set up io_uring", e, unix.ENOSYS)
 }

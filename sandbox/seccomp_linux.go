@@ -10,7 +10,7 @@ import (
 // denial is one row of the system call table: a call that is answered with an error
 // instead of being made. With Arg >= 0 only the low 32 bits of that argument decide:
 // Any denies when a bit is set, Values when it is one of them, Unless when it is none
-// of them. A pointer is denied where it is not nil, by all of its bits.
+// of them. A call that may be made by one row is still judged by those that follow.
 type denial struct {
 	nr     uintptr
 	errno  unix.Errno
@@ -18,8 +18,6 @@ type denial struct {
 	any    uint32
 	values []uint32
 	unless []uint32
-
-	pointer bool
 }
 
 func deny(errno unix.Errno, nrs ...uintptr) []denial {
@@ -160,9 +158,6 @@ func rows(table []denial) []unix.SockFilter {
 		}
 		body := []unix.SockFilter{load(offArg0 + 8*uint32(d.arg))}
 		switch {
-		case d.pointer:
-			zero := jump(unix.BPF_JEQ, 0, 1, 0)
-			body = append(body, zero, errno(d.errno), load(offArg0+8*uint32(d.arg)+4), zero, errno(d.errno))
 		case d.any != 0:
 			body = append(body, jump(unix.BPF_JSET, d.any, 0, 1), errno(d.errno))
 		case d.values != nil:
@@ -175,7 +170,7 @@ func rows(table []denial) []unix.SockFilter {
 			}
 			body = append(body, errno(d.errno))
 		}
-		body = append(body, ret(unix.SECCOMP_RET_ALLOW))
+		body = append(body, load(offNr))
 		p = append(p, jump(unix.BPF_JEQ, uint32(d.nr), 0, uint8(len(body))))
 		p = append(p, body...)
 	}
