@@ -37,15 +37,16 @@ func ChildMain() {
 	if len(os.Args) < 2 || os.Args[1] != ChildArg {
 		return
 	}
+	// Credentials belong to threads: everything from here to the start of the
+	// command happens on this one.
+	runtime.LockOSThread()
 	if len(os.Args) == 3 && os.Args[2] == starterArg {
 		os.Exit(starterMain())
 	}
 	if len(os.Args) != 2 {
+		runtime.UnlockOSThread()
 		return
 	}
-	// Credentials belong to threads: everything from here to the start of the
-	// command happens on this one.
-	runtime.LockOSThread()
 	os.Exit(childMain())
 }
 
@@ -320,8 +321,8 @@ func (c *child) start() (int, error) {
 	if s.Isolate && !c.isolating(layerLimits) {
 		limits = nil
 	}
-	if len(limits) > 0 || len(c.groups) > 0 {
-		return c.startThrough(&startOrder{exe, s.Argv, env, limits, len(c.groups)})
+	if len(limits) > 0 || len(c.groups) > 0 || c.order.Rules {
+		return c.startThrough(&startOrder{exe, s.Argv, env, limits, len(c.groups), c.order.Rules})
 	}
 	pid, err := syscall.ForkExec(exe, s.Argv, &syscall.ProcAttr{
 		Env:   env,

@@ -13,3 +13,14 @@ func Without(s Spec, layer string) Spec {
 	s.off = append(s.off, layer)
 	return s
 }
+
+// Ungroup makes p one that has no control group. What it had is closed by the returned
+// function.
+func Ungroup(p *Process) (end func() error) {
+	g := p.half.group
+	p.half.group = nil
+	if g == nil {
+		return func() error { return nil }
+	}
+	return g.Close
+}

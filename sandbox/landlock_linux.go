@@ -73,11 +73,17 @@ func landlock(rules []landlockRule) error {
 	if err != nil {
 		return fail(err, "ask for Landlock")
 	}
-	all := fsRights(abi)
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: all}
-	size := unsafe.Sizeof(attr.Handled_access_fs) // what the oldest ABI takes
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: fsRights(abi)}
 	if abi >= 6 {
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+	}
+	return enterDomain(attr, abi, rules)
+}
+
+// enterDomain restricts it by what attr handles, but for the rules.
+func enterDomain(attr unix.LandlockRulesetAttr, abi int, rules []landlockRule) error {
+	size := unsafe.Sizeof(attr.Handled_access_fs) // what the oldest ABI takes
+	if abi >= 6 {
 		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
 	}
 	set, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
@@ -86,7 +92,7 @@ func landlock(rules []landlockRule) error {
 	}
 	defer unix.Close(int(set))
 	for _, r := range rules {
-		if err := landlockAllow(int(set), r, all); err != nil {
+		if err := landlockAllow(int(set), r, attr.Handled_access_fs); err != nil {
 			return fail(err, "add Landlock rule for %.200q", r.path)
 		}
 	}

@@ -5,6 +5,7 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -162,6 +163,56 @@ for f in [lambda: os.setpriority(os.PRIO_PROCESS, pid, 19), lambda: os.setpriori
 	if string(res.Stdout) != strings.Repeat("1\n", 8)+strings.Repeat("done\n", 3) {
 		t.Errorf("exit %d %q %q", res.ExitCode, res.Stdout, res.Stderr)
 	}
+}
+
+// Who watches is out of reach of the command's signals.
+func TestRulesWatcher(t *testing.T) {
+	w := newWorld(t)
+	caps, s := w.byRules(t, `exec 2>/dev/null; for s in KILL STOP TERM 0; do kill -$s $PPID && echo sent; done
+		python3 -c 'import os, signal, sys; signal.pidfd_send_signal(os.pidfd_open(int(sys.argv[1])), 9)' $PPID && echo sent
+		sleep 300 & kill -KILL $! && wait $!; echo $?`)
+	if res := run(t, caps, s); res.Lost != "" || string(res.Stdout) != "137\n" || res.Boundary.Level != sandbox.MediatedWrite {
+		t.Errorf("exit %d %q lost %q %s", res.ExitCode, res.Stdout, res.Lost, res.Boundary.Evidence)
+	}
+}
+
+// Where it dies all the same and nothing else held the command, what that started may live
+// on, and this is said.
+func TestRulesWatcherDies(t *testing.T) {
+	w := newWorld(t)
+	for _, grouped := range []bool{false, true} {
+		caps, s := w.byRules(t, "setsid sleep 300 >/dev/null 2>&1 </dev/null & echo $! $PPID; exec sleep 300")
+		r, out, err := os.Pipe()
+		must(t, err)
+		defer r.Close()
+		p, err := sandbox.Start(t.Context(), caps, s, sandbox.Stdio{Out: out})
+		out.Close()
+		must(t, err)
+		var left, watcher int
+		_, err = fmt.Fscan(r, &left, &watcher)
+		must(t, err)
+		end := func() error { return nil }
+		if !grouped {
+			end = sandbox.Ungroup(p)
+		}
+		must(t, syscall.Kill(watcher, syscall.SIGKILL))
+		res, err := p.Wait()
+		must(t, err)
+		alive := syscall.Kill(left, 0) == nil && !zombie(t, left)
+		said := len(res.Leftovers) > 0 && res.Boundary.Level == sandbox.Gated && strings.Contains(res.Boundary.Evidence, "may still run")
+		if res.Lost == "" || alive && !said || !grouped && !said {
+			t.Errorf("lost %q, alive %v, left %q, %s %s", res.Lost, alive, res.Leftovers, res.Boundary.Level, res.Boundary.Evidence)
+		}
+		must(t, end())
+		_ = syscall.Kill(left, syscall.SIGKILL)
+	}
+}
+
+// zombie tells whether a process is dead and nobody asked for its end yet.
+func zombie(t *testing.T, pid int) bool {
+	t.Helper()
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return strings.Contains(string(b), ") Z ")
 }
 
 // What was left out of the rules the probe notices, and nothing is tried at the live tree then.

@@ -311,6 +311,11 @@ func (p *Process) Wait() (Result, error) {
 	if stuck {
 		res.Leftovers = append(res.Leftovers, "an unknown process that keeps the output open")
 	}
+	if (rerr != nil || r.Stage != stageExit) && p.half.escapable(p.boundary.Rules) {
+		res.Leftovers = append(res.Leftovers, "whatever it started in sessions of its own: what would have ended that was killed")
+		res.Boundary.Level = min(res.Boundary.Level, Gated)
+		res.Boundary.Evidence += "; but the process that watched was killed, and what the command started may still run"
+	}
 	if rerr == nil && r.Stage == stageExit {
 		// The command was done before the clock was.
 		res.TimedOut, res.Cancelled = false, false
@@ -324,7 +329,7 @@ func (p *Process) Wait() (Result, error) {
 		rerr = fmt.Errorf("child answered %q", r.Stage)
 	}
 	// Who watched the command is dead, by the command or by somebody's else: how it ended
-	// nobody knows, but everything is dead.
+	// nobody knows, and whether everything is dead is said above.
 	res.Started, res.ExitCode, res.Lost = true, -1, rerr.Error()
 	return res, nil
 }
@@ -337,6 +342,7 @@ type half struct {
 	reportR    *os.File
 	group      *cgroup.Group // nil when there is none, for groupErr
 	groupErr   error
+	swept      bool // everything in group is dead
 
 	captures [2]*capture // stdout and stderr, nil where not captured
 	once     sync.Once
@@ -531,7 +537,7 @@ func (h *half) finish() (stuck bool) {
 	h.reportR.Close()
 	if h.group != nil {
 		// Without namespaces this also gets who escaped the child half.
-		_ = h.group.Close() // what stays is swept by a later launch
+		h.swept = h.group.Close() == nil // what stays is swept by a later launch
 	}
 	for _, c := range h.captures {
 		if c == nil {
@@ -545,6 +551,17 @@ func (h *half) finish() (stuck bool) {
 		stuck = stuck || !c.eof
 	}
 	return stuck
+}
+
+// escapable tells, after finish, whether something of the run may live on: the child half
+// died of a signal, and nothing else held what was below it. A control group does only under
+// rules, which keep the command from leaving it.
+func (h *half) escapable(rules bool) bool {
+	if h.namespaces || rules && h.swept {
+		return false
+	}
+	ws, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return !ok || ws.Signaled()
 }
 
 // waitPlain gives a child half without pid namespace that does not end (it may

@@ -28,7 +28,8 @@ const starterGroupFD = execFD + 1
 // everything that this takes is made, and it says right before that it is ready. One that
 // was not ready when it died is our failure, never the command's. Setting the limit from outside once the command runs
 // was rejected, as the command could be faster. Its cost is another start of this
-// executable, so it is only used where there is such a limit.
+// executable, so it is only used where there is such a limit, and where the command must
+// not be of the Landlock domain of who watches it.
 func starterMain() int {
 	if err := closeOnExec(); err != nil {
 		return childBroken
@@ -50,7 +51,30 @@ func becomeCommand(orders io.Reader) error {
 			return fmt.Errorf("enter control group: %w", err)
 		}
 	}
+	if o.Apart {
+		if err := keepSignals(); err != nil {
+			return err
+		}
+	}
 	return &os.PathError{Op: "exec", Path: o.Exe, Err: execUnder(o.Limits, o.Exe, o.Argv, o.Env)}
+}
+
+// keepSignals puts the calling thread, and what it becomes, into a Landlock domain of its own,
+// from which no signal leaves. The child half is in the one around it, by the rules that it laid on
+// itself, and without a pid namespace is all that ends what the command started. It is tried.
+// Before its sixth version Landlock cannot, and what the probe finds of signals says so.
+func keepSignals() error {
+	abi, err := landlockABI()
+	if err != nil || abi < 6 {
+		return nil
+	}
+	if err := enterDomain(unix.LandlockRulesetAttr{Scoped: unix.LANDLOCK_SCOPE_SIGNAL}, abi, nil); err != nil {
+		return err
+	}
+	if err := unix.Kill(unix.Getppid(), 0); err != unix.EPERM {
+		return fmt.Errorf("the process that watches could be signalled: %v", err)
+	}
+	return nil
 }
 
 // ready is what a starter says when nothing is left to do but to take the limits upon itself

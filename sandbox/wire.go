@@ -42,7 +42,8 @@ type startOrder struct {
 	Exe       string
 	Argv, Env []string
 	Limits    []rlimit
-	Groups    int // descriptors from starterGroupFD on
+	Groups    int  // descriptors from starterGroupFD on
+	Apart     bool // out of reach of its signals is who watches; see keepSignals
 }
 
 // rlimit is one limit that the starter takes upon itself.
@@ -191,6 +192,7 @@ func (o *startOrder) fields(w *wire) {
 		number(w, &l.N)
 	})
 	number(w, &o.Groups)
+	w.bool(&o.Apart)
 }
 
 func (g *goAhead) fields(w *wire) { w.bool(&g.Run) }

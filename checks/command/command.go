@@ -141,13 +141,13 @@ func (c *Check) fill(res *checks.Result, out sandbox.Result) {
 	res.Isolation = isolation(out.Boundary.Level)
 	switch {
 	case out.Cancelled:
-		res.Status, res.Detail = checks.Cancelled, "cancelled by the caller; all its processes were killed"
+		res.Status, res.Detail = checks.Cancelled, "cancelled by the caller; "+dead(out)
 	case out.TimedOut:
-		res.Status, res.Detail = checks.TimedOut, "its time was over; all its processes were killed"
+		res.Status, res.Detail = checks.TimedOut, "its time was over; "+dead(out)
 	case !out.Started:
 		res.Status, res.Detail = checks.Unavailable, "cannot start: "+out.StartError
 	case out.Lost != "":
-		res.Status, res.Detail = checks.Crashed, "the process that watched it was ended, so how it ended is not known: "+out.Lost
+		res.Status, res.Detail = checks.Crashed, "the process that watched it was ended, so how it ended is not known ("+out.Lost+"); "+dead(out)
 	case out.Signal != "":
 		res.Status, res.Detail = checks.Crashed, "ended by "+out.Signal
 	case len(out.Leftovers) > 0:
@@ -163,6 +163,14 @@ func (c *Check) fill(res *checks.Result, out sandbox.Result) {
 	default:
 		res.Status = checks.Passed
 	}
+}
+
+// dead says what became of the processes of a run that did not end by itself.
+func dead(out sandbox.Result) string {
+	if len(out.Leftovers) > 0 {
+		return "it may have left running: " + strings.Join(out.Leftovers, ", ")
+	}
+	return "all its processes were killed"
 }
 
 // tail is the end of the output, from the start of a line where that is near.

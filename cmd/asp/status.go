@@ -304,7 +304,7 @@ func checkMode(ctx context.Context, eng *apply.Engine, caps sandbox.Caps) doctor
 	how := "checks run over an overlay in namespaces of their own"
 	switch {
 	case !caps.Namespaces():
-		how = "checks run over a copy, held by Landlock and a system call filter alone: they get no sockets, cannot change modes and times of files by name, and see what an isolated check sees"
+		how = "checks run over a copy, held by Landlock and a system call filter alone: they get no sockets, cannot change modes and times of files, and may read what an isolated check sees and this machine's /proc, with the command lines of processes and the names of sockets"
 	case !caps.CanOverlay():
 		how = "checks run over a copy in namespaces of their own: " + caps.Missing()
 	}

@@ -250,7 +250,7 @@ func (pr *process) epitaph() string {
 	case pr.err != nil:
 		s = "its end was not seen: " + pr.err.Error()
 	case r.Lost != "":
-		s = "its end was not seen: " + r.Lost
+		s = "its end was not seen: " + strings.Join(append([]string{r.Lost}, r.Leftovers...), "; it may have left running: ")
 	case !r.Started && r.StartError != "":
 		s = "it could not be executed: " + r.StartError
 	case r.Cancelled:
