@@ -297,7 +297,9 @@ type Result struct {
 	Cancelled  bool   // the context ended it
 	// Lost says why it is not known how the main process ended, "" where it is: the process that
 	// watched it did not live to tell. The command may have brought that about.
-	Lost      string
+	Lost string
+	// Leftovers names what still ran after the command had ended, and was killed, or, where
+	// who watched was killed and nothing else held the run, that something may run on.
 	Leftovers []string
 	Stdout    []byte
 	Stderr    []byte
