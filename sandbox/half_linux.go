@@ -1,0 +1,285 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/aspengine/asp/sandbox/cgroup"
+	"golang.org/x/sys/unix"
+)
+
+// half is the parent's hold on a child half.
+type half struct {
+	cmd        *exec.Cmd
+	namespaces bool
+	in         *os.File // order socket
+	reportR    *os.File
+	group      *cgroup.Group // nil when there is none, for groupErr
+	groupErr   error
+	swept      bool // everything in group is dead
+
+	captures [2]*capture // stdout and stderr, nil where not captured
+	once     sync.Once
+	exited   chan struct{}
+}
+
+type capture struct {
+	r    *os.File
+	buf  *bounded // nil until somebody listens
+	done chan struct{}
+	eof  bool
+}
+
+// spawn starts the child half. Nothing is read of its output before listen.
+func spawn(namespaces, netOff bool, io Stdio) (_ *half, err error) {
+	var ours, theirs []*os.File
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+		if err != nil {
+			for _, f := range ours {
+				f.Close()
+			}
+		}
+	}()
+	own := func(parent, childEnd *os.File, e error) (*os.File, *os.File) {
+		if e != nil {
+			err = errors.Join(err, e)
+			return nil, nil
+		}
+		ours, theirs = append(ours, parent), append(theirs, childEnd)
+		return parent, childEnd
+	}
+	h := &half{namespaces: namespaces, exited: make(chan struct{})}
+	orderW, orderR := own(socketPair())
+	reportR, reportW := own(os.Pipe())
+	capturing := func(slot int) *os.File {
+		r, w := own(os.Pipe())
+		h.captures[slot] = &capture{r: r, done: make(chan struct{})}
+		return w
+	}
+	stdin, stdout, stderr := io.In, io.Out, io.Err
+	if stdout == nil {
+		stdout = capturing(0)
+	}
+	if stderr == nil {
+		stderr = capturing(1)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if stdin == nil {
+		if stdin, err = os.Open(os.DevNull); err != nil {
+			return nil, err
+		}
+		theirs = append(theirs, stdin)
+	}
+	h.in, h.reportR = orderW, reportR
+	h.group, h.groupErr = newGroup()
+	start := func() error {
+		h.cmd = &exec.Cmd{
+			Path: "/proc/self/exe", Args: []string{"asp", ChildArg},
+			Env: []string{"GOGC=off"}, // the child half lives short; nothing of the caller's environment is in its memory
+			Dir: "/", Stdin: stdin, Stdout: stdout, Stderr: stderr,
+			ExtraFiles:  []*os.File{orderR, reportW},
+			SysProcAttr: childAttr(namespaces, netOff),
+		}
+		if io.Exec != nil {
+			h.cmd.ExtraFiles = append(h.cmd.ExtraFiles, io.Exec) // execFD
+		}
+		intoGroup(h.cmd.SysProcAttr, h.group)
+		return h.start()
+	}
+	err = start()
+	if err != nil && h.group != nil {
+		// It takes clone3, and the right to move processes: what fails may be this.
+		h.groupErr = fmt.Errorf("start in control group: %w", err)
+		_ = h.group.Close() // what stays is swept by a later launch
+		h.group = nil
+		err = start()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// socketPair makes a connection of which the child gets one end. Descriptors can follow
+// what is said on it.
+func socketPair() (parent, child *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "order"), os.NewFile(uintptr(fds[1]), "order"), nil
+}
+
+// listen starts to take the output in, of each stream at most limit bytes.
+func (h *half) listen(limit int) {
+	for _, c := range h.captures {
+		if c != nil {
+			c.buf = newBounded(limit)
+			go c.drain()
+		}
+	}
+}
+
+func childAttr(namespaces, netOff bool) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setsid: true}
+	if !namespaces {
+		// No death signal: the child half must outlive us for the moment that it
+		// takes to kill its descendants.
+		return a
+	}
+	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	if cgroupNamespaces() && !noMoreCgroups() {
+		a.Cloneflags |= unix.CLONE_NEWCGROUP
+	}
+	if netOff {
+		a.Cloneflags |= unix.CLONE_NEWNET
+	}
+	uid, gid := os.Geteuid(), os.Getegid()
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+	a.AmbientCaps = setupCaps
+	a.Pdeathsig = syscall.SIGKILL
+	return a
+}
+
+// cgroupNamespaces tells whether the kernel has them: one without control groups has
+// not, and then there is nothing for them to hide.
+func cgroupNamespaces() bool {
+	_, err := os.Lstat("/proc/self/ns/cgroup")
+	return err == nil
+}
+
+// noMoreCgroups tells whether we are where noControlGroups was called, as a check of our own is.
+// The namespace that we are in is that sandbox's then, and hides as much.
+func noMoreCgroups() bool {
+	b, err := os.ReadFile("/proc/sys/user/max_cgroup_namespaces")
+	return err == nil && strings.TrimSpace(string(b)) == "0"
+}
+
+// start starts the child from a thread that lives until the child is dead: the
+// death signal is sent when the starting thread ends, not the process.
+func (h *half) start() error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := h.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		_ = h.cmd.Wait() // the report says more than the status
+		close(h.exited)
+	}()
+	return <-started
+}
+
+func (h *half) send(m message) error { return tell(h.in, m) }
+
+func (h *half) receive() (report, error) {
+	var r report
+	err := hear(h.reportR, &r)
+	return r, err
+}
+
+// kill ends the run; it returns at once. With a pid namespace the death of its
+// first process is everybody's. Without, the child half is told to kill what is
+// below it.
+func (h *half) kill() {
+	if h.namespaces {
+		_ = h.cmd.Process.Kill()
+		return
+	}
+	// The control group is killed when the child half is dead: it is in there too, and
+	// has to say what it left behind.
+	h.once.Do(func() { h.in.Close() })
+}
+
+// finish waits until the child half is dead and the output is read. It tells
+// whether somebody still holds an output pipe.
+func (h *half) finish() (stuck bool) {
+	if !h.namespaces {
+		h.waitPlain()
+	}
+	<-h.exited
+	h.once.Do(func() { h.in.Close() })
+	h.reportR.Close()
+	if h.group != nil {
+		// Without namespaces this also gets who escaped the child half.
+		h.swept = h.group.Close() == nil // what stays is swept by a later launch
+	}
+	for _, c := range h.captures {
+		if c == nil {
+			continue
+		}
+		// Whoever could write is dead, so the end is near; a process that got
+		// away without namespaces must not hold us up.
+		_ = c.r.SetReadDeadline(time.Now().Add(2 * time.Second))
+		<-c.done
+		c.r.Close()
+		stuck = stuck || !c.eof
+	}
+	return stuck
+}
+
+// escapable tells, after finish, whether something of the run may live on: the child half
+// died of a signal, and nothing else held what was below it. A control group does only under
+// rules, which keep the command from leaving it.
+func (h *half) escapable(rules bool) bool {
+	if h.namespaces || rules && h.swept {
+		return false
+	}
+	ws, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return !ok || ws.Signaled()
+}
+
+// waitPlain gives a child half without pid namespace that does not end (it may
+// have been stopped by the command) some time after its pipe was closed, and
+// then takes its whole group.
+func (h *half) waitPlain() {
+	select {
+	case <-h.exited:
+		return
+	default:
+	}
+	// The child half ends by itself after its report; kill() asked it to
+	// otherwise.
+	t := time.NewTimer(10 * time.Second)
+	defer t.Stop()
+	select {
+	case <-h.exited:
+	case <-t.C:
+		_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
+	}
+}
+
+func (c *capture) drain() {
+	defer close(c.done)
+	_, err := io.Copy(c.buf, c.r)
+	c.eof = err == nil
+}
+
+func (h *half) output() (stdout, stderr []byte, truncated bool) {
+	var out [2][]byte
+	for i, c := range h.captures {
+		if c == nil {
+			continue
+		}
+		b, cut := c.buf.bytes()
+		out[i], truncated = b, truncated || cut
+	}
+	return out[0], out[1], truncated
+}
