@@ -68,7 +68,7 @@ func TestFinding(t *testing.T) {
 func TestSB01_NotStartedWithoutTheLevel(t *testing.T) {
 	r := newRepo(t, "ordinary")
 	ws := r.spec(worktree.MethodInvalid)
-	ws.Caps.UserNS = sandbox.Cap{Answer: sandbox.No}
+	ws.Caps.UserNS, ws.Caps.Landlock = sandbox.Cap{Answer: sandbox.No}, sandbox.Cap{Answer: sandbox.No}
 	witness := filepath.Join(t.TempDir(), "started")
 	res := check(t, ws, sh("touch "+witness))
 	if res.Status != checks.Unavailable || !res.Unsupported || !strings.Contains(res.Detail, "user namespace: no") {
