@@ -15,19 +15,12 @@ import (
 // ever tried on this system, so nothing is claimed of any. Which renames it has is
 // asked of it before the first write (tx.probePrimitives).
 func ProbeMount(d vfs.Dir) (MountFacts, error) {
-	fd, ok := d.(vfs.Descriptor)
-	if !ok {
-		return MountFacts{Type: "unknown", Why: "a handle without a descriptor"}, nil
+	s, err := statfs(d)
+	if err != nil {
+		return MountFacts{}, err
 	}
-	var s unix.Statfs_t
-	for {
-		err := unix.Fstatfs(int(fd.Fd()), &s)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return MountFacts{}, fmt.Errorf("statfs: %w", err)
-		}
+	if s == nil {
+		return MountFacts{Type: "unknown", Why: "a handle without a descriptor"}, nil
 	}
 	name := unix.ByteSliceToString(s.Fstypename[:])
 	// Of the systems of this maker only apfs is documented to exchange two names.

@@ -4,7 +4,6 @@ package commit
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,19 +20,12 @@ import (
 // system, a network one, FUSE, an overlay and ext4 without a journal get
 // neither.
 func ProbeMount(d vfs.Dir) (MountFacts, error) {
-	fd, ok := d.(vfs.Descriptor)
-	if !ok {
-		return MountFacts{Type: "unknown", Why: "a handle without a descriptor"}, nil
+	s, err := statfs(d)
+	if err != nil {
+		return MountFacts{}, err
 	}
-	var s unix.Statfs_t
-	for {
-		err := unix.Fstatfs(int(fd.Fd()), &s)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return MountFacts{}, fmt.Errorf("statfs: %w", err)
-		}
+	if s == nil {
+		return MountFacts{Type: "unknown", Why: "a handle without a descriptor"}, nil
 	}
 	switch uint32(s.Type) {
 	case unix.EXT4_SUPER_MAGIC: // ext2, ext3 and ext4 share it

@@ -178,13 +178,19 @@ func TestResolveDies(t *testing.T) {
 			_, err := commit.Recover(context.Background(), e, commit.RecoverOptions{})
 			w.ok(err)
 			done()
+			decided := map[string]bool{}
 			decide := func(e commit.Env) error {
 				list, err := commit.Attention(context.Background(), e)
 				for _, p := range list {
-					err = errors.Join(err, commit.Resolve(context.Background(), e, p.Path, keep, func(_ commit.PreImage, r io.Reader) error {
+					if decided[p.Path] {
+						t.Errorf("keep %d, killed at operation %d: %s was decided, and waits again", keep, at, p.Path)
+					}
+					r := commit.Resolve(context.Background(), e, p.Path, keep, func(_ commit.PreImage, r io.Reader) error {
 						_, err := io.Copy(io.Discard, r)
 						return err
-					}))
+					})
+					decided[p.Path] = r == nil
+					err = errors.Join(err, r)
 				}
 				return err
 			}

@@ -52,47 +52,29 @@ func (f *osFile) Read(p []byte) (n int, err error) {
 }
 
 func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
-	done := 0
-	for done < len(p) {
-		var n int
-		err := f.do("read", func(fd int) (err error) { n, err = unix.Pread(fd, p[done:], off+int64(done)); return })
-		if err != nil {
-			return done, err
-		}
-		if n == 0 {
-			return done, io.EOF
-		}
-		done += n
-	}
-	return done, nil
+	return f.all("read", p, io.EOF, func(fd, done int) (int, error) { return unix.Pread(fd, p[done:], off+int64(done)) })
 }
 
 func (f *osFile) Write(p []byte) (int, error) {
-	done := 0
-	for done < len(p) {
-		var n int
-		err := f.do("write", func(fd int) (err error) { n, err = unix.Write(fd, p[done:]); return })
-		if err != nil {
-			return done, err
-		}
-		if n == 0 {
-			return done, io.ErrShortWrite
-		}
-		done += n
-	}
-	return done, nil
+	return f.all("write", p, io.ErrShortWrite, func(fd, done int) (int, error) { return unix.Write(fd, p[done:]) })
 }
 
 func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
+	return f.all("write", p, io.ErrShortWrite, func(fd, done int) (int, error) { return unix.Pwrite(fd, p[done:], off+int64(done)) })
+}
+
+// all calls move, which is told how much of p is through, until all of it is. none is
+// what it means when nothing moves.
+func (f *osFile) all(what string, p []byte, none error, move func(fd, done int) (int, error)) (int, error) {
 	done := 0
 	for done < len(p) {
 		var n int
-		err := f.do("write", func(fd int) (err error) { n, err = unix.Pwrite(fd, p[done:], off+int64(done)); return })
+		err := f.do(what, func(fd int) (err error) { n, err = move(fd, done); return })
 		if err != nil {
 			return done, err
 		}
 		if n == 0 {
-			return done, io.ErrShortWrite
+			return done, none
 		}
 		done += n
 	}
