@@ -330,7 +330,11 @@ func attach(p placed) error {
 	if err != nil {
 		return fail(err, "find mount point %.200q", p.target)
 	}
-	if err := unix.MoveMount(p.fd, "", unix.AT_FDCWD, p.target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+	err = unix.MoveMount(p.fd, "", unix.AT_FDCWD, p.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	if err == unix.ENOENT && p.file && p.label == "bind" {
+		return nil // the file was removed since it was opened: somebody's temporary one
+	}
+	if err != nil {
 		return fail(err, "attach %s at %.200q", p.label, p.target)
 	}
 	if p.label == "dev" {
