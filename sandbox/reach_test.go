@@ -13,7 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/sandbox"
@@ -300,6 +302,45 @@ func TestDeadFileSystem(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if said := string(out); err != nil || !strings.HasPrefix(said, "file\nf\nmediated-write <nil>") {
 		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// TestFileThatGoes: somebody's temporary files come and go beside a mount, where a launch
+// is shown what there is entry by entry. None of it keeps a launch from starting.
+func TestFileThatGoes(t *testing.T) {
+	newWorld(t)
+	for _, tool := range []string{"unshare", "mount"} {
+		need.Tool(t, tool)
+	}
+	d, err := os.MkdirTemp("/var/tmp", "asp-goes-")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(d) })
+	must(t, os.Chmod(d, 0o755))
+	must(t, os.Mkdir(filepath.Join(d, "m"), 0o755))
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for i := range 40 {
+		wg.Go(func() {
+			name := filepath.Join(d, fmt.Sprint("f", i))
+			for ctx.Err() == nil {
+				if f, err := os.Create(name); err == nil {
+					f.Close()
+				}
+				time.Sleep(3 * time.Millisecond)
+				os.Remove(name)
+			}
+		})
+	}
+	exe, err := os.Executable()
+	must(t, err)
+	for range 4 {
+		cmd := exec.Command("unshare", "-Urnm", "sh", "-c", `mount -t tmpfs none `+d+`/m && exec `+exe)
+		cmd.Env = []string{helperVar + "=shown", "PATH=" + os.Getenv("PATH"), "PROTECT=" + d, "SCRIPT=echo up"}
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "up\nmediated-write <nil>") {
+			t.Fatalf("%v\n%s", err, out)
+		}
 	}
 }
 
