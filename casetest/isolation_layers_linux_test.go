@@ -2,6 +2,8 @@ package casetest
 
 import (
 	"fmt"
+	"math"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,6 +34,21 @@ func TestSB01_WithoutLayers(t *testing.T) {
 	lacking := func(calls ...string) func(w *world, args ...string) *result {
 		return func(w *world, args ...string) *result { return w.lacking(calls...)(args...) }
 	}
+	// dropping filters as root, who needs no no_new_privs for it, and then becomes the user.
+	dropping := func(calls string) func(w *world, args ...string) *result {
+		return func(w *world, args ...string) *result {
+			need.Root(w.t)
+			setpriv, err := exec.LookPath("setpriv")
+			must(t, err)
+			argv := []string{withoutWord, calls, setpriv}
+			if w.cred != nil {
+				argv = append(argv, fmt.Sprint("--reuid=", w.cred.Uid), fmt.Sprint("--regid=", w.cred.Gid), "--clear-groups")
+			}
+			cmd := w.command(w.root, "/proc/self/exe", append(append(argv, binary), args...)...)
+			cmd.SysProcAttr.Credential = nil
+			return w.begin(cmd, args)()
+		}
+	}
 	for _, row := range []struct {
 		layer string
 		run   func(w *world, args ...string) *result
@@ -47,6 +64,9 @@ func TestSB01_WithoutLayers(t *testing.T) {
 		{"user namespace and most of Landlock", lacking(append(noUserNS(), landlockABI(1)...)...), "gated"},
 		{"mount namespace", limited("mnt"), byRules},
 		{"pid namespace", limited("pid"), byRules},
+		{"ipc namespace", limited("ipc"), byRules},
+		{"uts namespace", limited("uts"), byRules},
+		{"cgroup namespace", limited("cgroup"), byRules},
 		{"network namespace", limited("net"), byRules}, // not the others alone either, in there
 		{"network namespace, by a filter", lacking(fmt.Sprintf("%d:0&%d:%d", unix.SYS_CLONE, unix.CLONE_NEWNET, unix.EPERM), enosys(unix.SYS_CLONE3)), "gated"},
 		{"Landlock", lacking(enosys(unix.SYS_LANDLOCK_CREATE_RULESET)), "mediated-write"},
@@ -55,6 +75,13 @@ func TestSB01_WithoutLayers(t *testing.T) {
 		{"change of the root", lacking(enosys(unix.SYS_PIVOT_ROOT)), "gated"},
 		{"mount descriptors", lacking(enosys(unix.SYS_OPEN_TREE), enosys(unix.SYS_FSOPEN)), byRules},
 		{"recursive read-only mounts", lacking(enosys(unix.SYS_MOUNT_SETATTR)), byRules},
+		{"no_new_privs, silently", dropping(silent("%d:0=%d:%d", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS)), "gated"},
+		{"bounding set of capabilities, silently", lacking(silent("%d:0=%d:%d", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP)), "mediated-write"},
+		{"capabilities, silently", lacking(silent("%d::%d", unix.SYS_CAPSET)), "mediated-write"},
+		{"limits, silently", lacking(silent("%d:2&%d:%d", unix.SYS_PRLIMIT64, uint32(math.MaxUint32))), "mediated-write"},
+		{"Landlock, silently", lacking(silent("%d::%d", unix.SYS_LANDLOCK_RESTRICT_SELF)), "mediated-write"},
+		{"system call filter, silently", lacking(silent("%d:0=%d:%d", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER)), "gated"},
+		{"change of the root, silently", lacking(silent("%d::%d", unix.SYS_PIVOT_ROOT)), "advisory"},
 		{"keys", lacking(enosys(unix.SYS_KEYCTL)), "isolated"}, // there are none to be shared
 	} {
 		t.Run(row.layer, func(t *testing.T) {
@@ -117,3 +144,6 @@ func rank(mode string) int {
 	}
 	return -1
 }
+
+// silent is a system call that says it did its work, and did nothing.
+func silent(format string, args ...any) string { return fmt.Sprintf(format, append(args, 0)...) }
