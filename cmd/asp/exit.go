@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/aspengine/asp/apply"
+	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot/gitbase"
@@ -73,7 +74,7 @@ func absent(err error, those ...error) error {
 }
 
 // finish turns what a command returned into an exit status; with asJSON, it also
-// prints the error object of the contract on stdout, for an absentError too.
+// prints the error object of the contract on stdout, for the refusals among them too.
 func (e *env) finish(err error, asJSON bool) int {
 	if err == nil {
 		return exitOK
@@ -86,11 +87,16 @@ func (e *env) finish(err error, asJSON bool) int {
 	var u usageError
 	var c *apply.UnknownCheckError
 	var none *absentError
+	var g *gitbase.UnsupportedError
 	switch {
 	case errors.As(err, &u), errors.As(err, &c):
 		code = exitUsage
 	case errors.As(err, &none):
 		code = exitRefused
+	case errors.As(err, &g):
+		// Known for certain, and nothing that another attempt would change: a refusal, of
+		// the repository as a whole. There is no receipt: they belong to a workspace.
+		code, err = exitRefused, fmt.Errorf("%s: %w", refusal.UnsupportedOperation, err)
 	}
 	if errors.Is(err, apply.ErrAttention) {
 		code = exitAttention
@@ -156,7 +162,10 @@ func wireError(err error) wire.Error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return *wire.NewError(wire.CodeCancelled, wire.FailHealth, msg, detail)
 	case errors.As(err, &g):
-		return *wire.NewError(wire.CodeNotReady, wire.FailInput, msg, detail)
+		w := wire.NewError(wire.CodeNotReady, wire.FailInput, msg, detail)
+		no := false
+		w.Data.Retryable = &no
+		return *w
 	}
 	return *wire.NewError(wire.CodeNotReady, wire.FailHealth, msg, detail)
 }

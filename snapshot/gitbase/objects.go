@@ -215,23 +215,42 @@ func (o *objects) read(want string, id oid) (b []byte, err error) {
 			return err
 		}
 		h := sha1.New()
-		fmt.Fprintf(h, "%s %d\x00", typ, size)
+		h.Write(objectHeader(typ, size))
 		h.Write(b)
-		if !bytes.Equal(h.Sum(nil), id[:]) {
-			return errors.New("its content does not hash to its name")
+		if oid(h.Sum(nil)) != id {
+			return errDamaged
 		}
 		return nil
 	})
 	return b, err
 }
 
-// blob calls f with a reader of the blob's content.
+// errDamaged says that what has an object's name is not what the name says. The
+// checksum of its compression need not find that: a file under another's name, or
+// a delta on another base, is whole.
+var errDamaged = errors.New("its content does not hash to its name; `git fsck` tells what is damaged")
+
+// blob calls f with a reader of the blob's content. What f was given counts only if
+// there is no error: f sees the bytes before they are known to be those of the name.
+// What f leaves unread is read after it, unless it fails.
 func (o *objects) blob(id oid, f func(size int64, r io.Reader) error) error {
 	return o.with(id, func(typ string, size int64, r io.Reader) error {
 		if typ != "blob" {
 			return fmt.Errorf("it is a %s, not a blob", typ)
 		}
-		return f(size, r)
+		h := sha1.New()
+		h.Write(objectHeader(typ, size))
+		r = io.TeeReader(io.LimitReader(r, size), h)
+		if err := f(size, r); err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			return err
+		}
+		if oid(h.Sum(nil)) != id {
+			return errDamaged
+		}
+		return nil
 	})
 }
 

@@ -24,9 +24,12 @@ import (
 
 // ObjectWriter adds loose objects to the repository. What it wrote is durable
 // after Sync and must not be referred to before. An object that is there
-// already (loose, packed or in an alternate) is not written again, unless it is
-// loose and not whole: neither git nor we sync an object before it has its name,
-// so a power cut can leave one without its bytes. One goroutine at a time.
+// already (loose, packed or in an alternate) is read, and not written again, unless
+// it is loose and not whole: neither git nor we sync an object before it has its
+// name, so a power cut can leave one without its bytes. In an alternate, which is
+// somebody else's, it stays as it is: git takes the repository's own first. Where it
+// is packed and damaged nothing helps, as git takes the pack's before a loose one,
+// and that is an error. One goroutine at a time.
 //
 // A file is written under a name that starts with tempObject, which
 // SweepObjects and, should that never run, git's own prune remove; the object's
@@ -124,10 +127,17 @@ func (w *ObjectWriter) put(ctx context.Context, id oid, typ string, size int64, 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	loose, has, err := w.r.objs.has(id)
-	if err == nil && has {
-		if loose {
+	at, err := w.r.objs.has(id)
+	has := false
+	if err == nil {
+		switch {
+		case at.packed:
+			has, err = true, w.r.objs.check(id, typ)
+		case at.loose == "":
+		case at.own:
 			has, err = w.cover(id, typ, size)
+		default:
+			has, err = whole(at.loose, id, typ, size)
 		}
 		if err == nil && has {
 			return nil
@@ -159,6 +169,19 @@ func (w *ObjectWriter) cover(id oid, typ string, size int64) (bool, error) {
 	}
 	w.keep(f)
 	return true, nil
+}
+
+// whole tells whether the file is the loose form of the object, in an alternate.
+func whole(name string, id oid, typ string, size int64) (bool, error) {
+	f, err := openRegular(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // packed meanwhile; to write it twice is harmless
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	return holds(f, id, int64(len(objectHeader(typ, size)))+size)
 }
 
 // holds tells whether r is the loose form of the object, of so many bytes.
@@ -360,33 +383,49 @@ func (r *Repo) SweepObjects(fsys vfs.FS) error {
 	return nil
 }
 
-// has tells whether an object is in the repository, and whether it lies loose in
-// the repository's own directory. Other than with, it does not list the packs
-// again for an object that is not there: to write one twice is harmless.
-func (o *objects) has(id oid) (loose, has bool, err error) {
+// where an object lies: in a pack, or loose, in the repository's own directory or
+// in an alternate; nowhere if zero.
+type where struct {
+	packed bool
+	loose  string // the name of the file
+	own    bool
+}
+
+// has finds an object. Other than with, it does not list the packs again for one that
+// is not there: to write one twice is harmless.
+func (o *objects) has(id oid) (at where, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.open(); err != nil {
-		return false, false, err
+		return at, err
 	}
 	for _, p := range o.packs {
-		at, err := p.find(id)
-		if err != nil || at != 0 {
-			return false, at != 0, err
+		if at, err := p.find(id); err != nil || at != 0 {
+			return where{packed: at != 0}, err
 		}
 	}
 	hx := id.String()
 	for i, d := range o.dirs {
-		fi, err := os.Lstat(filepath.Join(d, hx[:2], hx[2:]))
+		name := filepath.Join(d, hx[:2], hx[2:])
+		fi, err := os.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return false, false, err
+		if err == nil && fi.Mode().IsRegular() {
+			at = where{loose: name, own: i == 0}
 		}
-		return i == 0, fi.Mode().IsRegular(), nil
+		return at, err
 	}
-	return false, false, nil
+	return at, nil
+}
+
+// check reads an object to its end and compares it with its name.
+func (o *objects) check(id oid, typ string) error {
+	if typ == "blob" {
+		return o.blob(id, func(int64, io.Reader) error { return nil })
+	}
+	_, err := o.read(typ, id)
+	return err
 }
 
 // sharedPerm is what becomes of what is made in the repository: by

@@ -134,6 +134,9 @@ func (r *Repo) planRef(given string) (*RefPlan, refusal.Item, error) {
 	if typ != "commit" {
 		return refuse("%q points at no commit, so that it cannot be the parent of one", clip(name))
 	}
+	if err := r.objs.check(id, typ); err != nil {
+		return nil, refusal.Item{}, err
+	}
 	return p, refusal.Item{}, nil
 }
 
