@@ -84,31 +84,8 @@ func TestDeepDirectory(t *testing.T) {
 func TestDeepExchange(t *testing.T) {
 	w := newWorld(t, map[string]string{"x": "old\n", ".gitignore": "/deps/\n"})
 	w.mkdir("deps")
-	own := func(at *os.Root, name string) {
-		if w.cred != nil {
-			must(t, at.Lchown(name, int(w.cred.Uid), int(w.cred.Gid)))
-		}
-	}
-	// bottom is the lowest of many directories, made first if they are not there.
-	bottom := func(make bool) *os.Root {
-		at, err := os.OpenRoot(w.path("deps"))
-		for range 240 {
-			must(t, err)
-			const name = "twenty-bytes-of-name"
-			if make {
-				must(t, at.Mkdir(name, 0o755))
-				own(at, name)
-			}
-			below, oerr := at.OpenRoot(name)
-			must(t, at.Close())
-			at, err = below, oerr
-		}
-		must(t, err)
-		return at
-	}
-	at := bottom(true)
-	must(t, at.WriteFile("file", []byte("bottom\n"), 0o644))
-	own(at, "file")
+	at := w.bottom("deps", 240, true)
+	w.writeIn(at, "file", "bottom\n")
 	must(t, at.Close())
 	p := w.plan().modify("x", "old\n", "new\n")
 	if r := w.killedBefore("/tree flags 2", "apply", "--plan", p.file(), "--publish", "exchange", "--json"); !r.killed {
@@ -124,10 +101,103 @@ func TestDeepExchange(t *testing.T) {
 	}
 	w.is("x", "new\n")
 	w.clean()
-	at = bottom(false)
+	at = w.bottom("deps", 240, false)
 	defer at.Close()
 	if b, err := at.ReadFile("file"); string(b) != "bottom\n" {
 		t.Errorf("the lowest file holds %q (%v)", b, err)
+	}
+}
+
+// level is the name of each directory of a deep tree.
+const level = "twenty-bytes-of-name"
+
+// bottom is the lowest of so many directories below dir, made first if they are not there.
+func (w *world) bottom(dir string, levels int, make bool) *os.Root {
+	w.t.Helper()
+	at, err := os.OpenRoot(w.path(dir))
+	for range levels {
+		must(w.t, err)
+		if make {
+			w.mkdirIn(at, level)
+		}
+		below, oerr := at.OpenRoot(level)
+		must(w.t, at.Close())
+		at, err = below, oerr
+	}
+	must(w.t, err)
+	return at
+}
+
+func (w *world) mkdirIn(at *os.Root, name string) {
+	w.t.Helper()
+	must(w.t, at.Mkdir(name, 0o755))
+	if w.cred != nil {
+		must(w.t, at.Lchown(name, int(w.cred.Uid), int(w.cred.Gid)))
+	}
+}
+
+func (w *world) writeIn(at *os.Root, name, data string) {
+	w.t.Helper()
+	must(w.t, at.WriteFile(name, []byte(data), 0o644))
+	if w.cred != nil {
+		must(w.t, at.Lchown(name, int(w.cred.Uid), int(w.cred.Gid)))
+	}
+}
+
+// TestDeeperThanAPath: a tree whose lowest files no path can name is looked at whole, and
+// a path that only from the root on is too long is written like any other. A plan names
+// none that is too long in itself.
+func TestDeeperThanAPath(t *testing.T) {
+	for name, opts := range map[string][]worldOption{"git": nil, "plain": {noGit}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, map[string]string{"x": "old\n"}, opts...)
+			in := strings.Repeat(level+"/", 193) // 4,053 bytes
+			must(t, w.bottom(".", 193, true).Close())
+			at := w.bottom(".", 193, false)
+			w.writeIn(at, "file", "old\n")
+			must(t, at.Close())
+			p := w.plan().modify(in+"file", "old\n", "new\n").create(in+"made", "made\n")
+			p.apply("--stage").applied()
+			if r := w.run("publish", p.id, "--json"); r.code != 0 {
+				t.Fatalf("%.3000s", r.String())
+			}
+			at = w.bottom(".", 193, false)
+			defer at.Close()
+			for name, want := range map[string]string{"file": "new\n", "made": "made\n"} {
+				if b, err := at.ReadFile(name); string(b) != want {
+					t.Errorf("%s holds %q (%v)", name, b, err)
+				}
+			}
+
+			for range 40 {
+				w.mkdirIn(at, level)
+				below, err := at.OpenRoot(level)
+				must(t, err)
+				defer below.Close()
+				at = below
+			}
+			// Its name is short enough for a plan, and that of its .git for nobody.
+			near := w.bottom(".", 194, false)
+			defer near.Close()
+			w.mkdirIn(near, "eighteen-bytes-dir")
+			w.mkdirIn(near, "eighteen-bytes-dir/.git")
+			w.plan().create(in+level+"/eighteen-bytes-dir/f", "made\n").apply().refused("other-repository")
+
+			w.writeIn(at, "file", "bottom\n")
+			was := w.baselineNow()
+			w.writeIn(at, "file", "changed\n")
+			if now := w.baselineNow(); now["rev"] == was["rev"] && now["dirty"] == was["dirty"] {
+				t.Error("a change that no path can name is not seen")
+			}
+			w.plan().create(strings.Repeat(level+"/", 233)+"made", "made\n").apply().refused("path-invalid")
+			if w.git {
+				if r := w.run("status"); !strings.Contains(r.errs, "its path is too long to look for a repository there") {
+					t.Errorf("%.3000s", r.String())
+				}
+			}
+			w.plan().modify("x", "old\n", "new\n").apply().applied()
+			w.is("x", "new\n")
+		})
 	}
 }
 

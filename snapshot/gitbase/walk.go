@@ -447,12 +447,21 @@ func (w *walk) execSame(mode uint32, st *scan.Stat) bool {
 	return !w.e.fileMode || mode&0o170000 != 0o100000 || mode&0o100 != 0 == st.Exec
 }
 
+// tooDeep is told of a repository that lies deeper than a path can name: the walk gets
+// there by descriptors, what is read of a repository is not.
+const tooDeep = "its path is too long to look for a repository there"
+
 // nested looks whether the directory at path, which holds a name .git but no
 // entries, is a repository of its own, and records it by its baseline.
 func (k *walker) nested(w *walk, path string) (bool, error) {
 	p, err := at(filepath.Join(w.r.Places.Root, filepath.FromSlash(path)))
 	if errors.Is(err, ErrNoRepository) || errors.Is(err, ErrGitFile) || errors.Is(err, ErrNoWorkTree) {
 		return false, nil // a directory like any other, as git sees it
+	}
+	if errors.Is(err, syscall.ENAMETOOLONG) {
+		k.note(path, tooDeep)
+		k.add(snapshot.OverlayEntry{Path: path, Mode: snapshot.ModeGitlink, Note: "repository", Ref: "too-deep"})
+		return true, nil
 	}
 	if err != nil {
 		return false, err
@@ -476,6 +485,10 @@ func (k *walker) submodule(w *walk, e *entry, path string) error {
 	case errors.Is(err, ErrGitFile):
 		k.add(snapshot.OverlayEntry{Path: path, Mode: snapshot.ModeGitlink, Note: "submodule", Ref: "invalid"})
 		k.note(path, "submodule has no valid .git file")
+		return nil
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		k.add(snapshot.OverlayEntry{Path: path, Mode: snapshot.ModeGitlink, Note: "submodule", Ref: "too-deep"})
+		k.note(path, tooDeep)
 		return nil
 	case err != nil:
 		return err

@@ -25,7 +25,7 @@ func OpenRoot(path string) (DirHandle, error) {
 	return DirHandle{fd}, nil
 }
 
-// openStepwise is OpenDir where there is no openat2.
+// openStepwise is OpenDir where there is no openat2, or the path is too long for one call.
 func (d DirHandle) openStepwise(rel string, flags int) (int, error) {
 	at := d.fd
 	for {

@@ -21,7 +21,8 @@ func (d DirHandle) OpenDir(rel string) (DirHandle, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW
 	how := unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
 	fd, err := retry(func() (int, error) { return unix.Openat2(d.fd, rel, &how) })
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+	// A tree can be deeper than a path can name.
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENAMETOOLONG) {
 		fd, err = d.openStepwise(rel, flags)
 	}
 	if err != nil {
