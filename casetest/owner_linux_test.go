@@ -60,3 +60,34 @@ func TestRootLeavesNothingOfItsOwn(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRootCreatesItsOwn: in the work tree of somebody else a replaced or renamed file stays
+// whose it was, and what root creates there is root's, as with git and every editor,
+// however the plan is published; so is a file that an undo makes again.
+func TestRootCreatesItsOwn(t *testing.T) {
+	need.Root(t)
+	for _, mode := range []string{"journal", "exchange"} {
+		t.Run(mode, func(t *testing.T) {
+			w := newWorld(t, map[string]string{"a": "a\n", "old": "old\n", "gone": "gone\n"})
+			w.cred = nil
+			done := w.plan().modify("a", "a\n", "b\n").rename("old", "moved", "old\n").create("made/f", "f\n").remove("gone", "gone\n").apply("--publish", mode).applied()
+			whose := func(name string, want uint32) {
+				t.Helper()
+				var st syscall.Stat_t
+				if err := syscall.Lstat(w.path(name), &st); err != nil || st.Uid != want || st.Gid != want {
+					t.Errorf("%s belongs to %d:%d, want %d: %v", name, st.Uid, st.Gid, want, err)
+				}
+			}
+			whose("a", ordinary)
+			whose("moved", ordinary)
+			whose("made", 0)
+			whose("made/f", 0)
+			if r := w.run("undo", done.str("receipt", "receiptId"), "--json"); r.code != 0 {
+				t.Fatal(r)
+			}
+			whose("a", ordinary)
+			whose("old", ordinary)
+			whose("gone", 0)
+		})
+	}
+}
