@@ -205,7 +205,7 @@ func (u *undo) preImage(i *ImageRecord, path string) ([]byte, *refusal.Item, err
 	}
 	b, err := u.e.packs.Bytes(d)
 	if errors.Is(err, snapshot.ErrNoBlob) {
-		it := refusal.New(refusal.MissingBlob, path, -1, "its content before the change is no longer kept; the retention in config.json says how much is")
+		it := refusal.New(refusal.MissingBlob, path, -1, "its content before the change is no longer kept whole: the retention in config.json says how much is, and what is damaged counts as gone")
 		return nil, &it, nil
 	}
 	return b, nil, err

@@ -135,22 +135,23 @@ func (e *Engine) loadKept(id string) (editplan.File, *origin, refusal.List, erro
 		return editplan.File{}, nil, nil, fmt.Errorf("read kept proposal: %w", err)
 	}
 	v, err := canon.Parse(b, canon.Limits{Bytes: maxProposalBytes + keptFrame, Depth: canon.DefaultDepth + 2, Values: 2 * canon.DefaultValues})
-	if err == nil {
-		bundle, ov, ok, err := splitKept(v)
-		if err != nil {
-			return editplan.File{}, nil, nil, fmt.Errorf("read kept proposal %s: %w", e.state.Path(home.Proposals+"/"+stagedName(id)), err)
-		}
-		if ok {
-			var o *origin
-			if ov.Kind() != canon.Invalid {
-				o = new(origin)
-				if err := wire.Decode(ov, o); err != nil {
-					return editplan.File{}, nil, nil, fmt.Errorf("read kept proposal: %w", err)
-				}
+	if err != nil {
+		return editplan.File{}, nil, nil, e.damagedPlan(home.Proposals, stagedName(id), err)
+	}
+	bundle, ov, ok, err := splitKept(v)
+	if err != nil {
+		return editplan.File{}, nil, nil, fmt.Errorf("read kept proposal %s: %w", e.state.Path(home.Proposals+"/"+stagedName(id)), err)
+	}
+	if ok {
+		var o *origin
+		if ov.Kind() != canon.Invalid {
+			o = new(origin)
+			if err := wire.Decode(ov, o); err != nil {
+				return editplan.File{}, nil, nil, e.damagedPlan(home.Proposals, stagedName(id), err)
 			}
-			f, items := editplan.Decode(bundle.Bytes(), planLimits(e.cfg))
-			return f, o, items, nil
 		}
+		f, items := editplan.Decode(bundle.Bytes(), planLimits(e.cfg))
+		return f, o, items, nil
 	}
 	f, items := editplan.Decode(b, planLimits(e.cfg))
 	return f, nil, items, nil
@@ -164,6 +165,9 @@ func (e *Engine) originOf(f editplan.File) (*origin, error) {
 		return nil, nil
 	}
 	_, o, items, err := e.loadKept(id.Str())
+	if errors.Is(err, errDamagedPlan) {
+		return nil, nil // it is not exactly that one, whatever it was
+	}
 	if err != nil || o == nil || len(items) > 0 || o.PlanDigest != canon.DigestText(f.Proposal) {
 		return nil, err
 	}

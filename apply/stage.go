@@ -266,21 +266,36 @@ func (e *Engine) loadStaged(id string) (editplan.File, refusal.List, error) {
 		return editplan.File{}, refusal.List{refusal.New(refusal.UnknownProposal, "", -1, "no proposal %q is staged for this workspace; stage one with `asp apply --stage`", cut(id))}, nil
 	}
 	if err != nil {
-		return editplan.File{}, nil, err
+		return editplan.File{}, nil, fmt.Errorf("read staged proposal %.200q: %w", id, err)
 	}
 	v, err := canon.Parse(b, canon.Limits{Bytes: 2 * maxStaged, Depth: 90})
 	if err != nil {
-		return editplan.File{}, nil, fmt.Errorf("read staged proposal: %w", err)
+		return editplan.File{}, nil, e.damagedPlan(home.Staged, name, err)
 	}
 	if err := formatOne(v); err != nil {
 		return editplan.File{}, nil, fmt.Errorf("read staged proposal %.200q: %w", id, err)
 	}
 	f, ok := v.Get("file")
 	if !ok {
-		return editplan.File{}, nil, errors.New("read staged proposal: no plan in it")
+		return editplan.File{}, nil, e.damagedPlan(home.Staged, name, errors.New("no plan in it"))
 	}
 	file, items := editplan.Decode(f.Bytes(), planLimits(e.cfg))
+	if p, _ := file.Proposal.Get("proposalId"); len(items) == 0 && p.Str() != id {
+		return editplan.File{}, nil, e.damagedPlan(home.Staged, name, fmt.Errorf("it holds %.100q", p.Str()))
+	}
 	return file, items, nil
+}
+
+var errDamagedPlan = errors.New("is damaged")
+
+// damagedPlan is the error of a plan whose file under the state directory is not what
+// was written there. A plan is made again, not mended.
+func (e *Engine) damagedPlan(kind, name string, err error) error {
+	again := "stage the change again (asp apply --stage), which makes a file of its own"
+	if kind == home.Proposals {
+		again = "make the plan again (asp plan, asp fix or the provider)"
+	}
+	return fmt.Errorf("the file %q %w: %w; nothing in the workspace is changed: %s, and remove this one", e.state.Path(kind+"/"+name), errDamagedPlan, err, again)
 }
 
 // formatOne refuses what a later program wrote (docs/formats.md, Version rule).

@@ -258,6 +258,9 @@ func (s *Store) Get(id string) (*Stored, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrNoReceipt
 	}
+	if errors.Is(err, errDamaged) {
+		err = fmt.Errorf("%w; `asp receipts verify` tells what else is not", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read receipt %s: %w", id, err)
 	}

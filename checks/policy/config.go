@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -107,7 +108,9 @@ func Load(h *home.Home) (Config, Enrolment, error) {
 	var c Config
 	b, err := h.ReadFile(home.ConfigFile, MaxFile)
 	if err == nil {
-		c, err = ParseConfig(h.Path(home.ConfigFile), b)
+		if c, err = ParseConfig(h.Path(home.ConfigFile), b); err != nil {
+			err = fmt.Errorf("%w; mend the file: `asp schema config` tells what it may hold, and without it go its floor and its checks", err)
+		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Config{}, nil, err
@@ -115,7 +118,9 @@ func Load(h *home.Home) (Config, Enrolment, error) {
 	var e Enrolment
 	b, err = h.ReadFile(home.ReposFile, MaxFile)
 	if err == nil {
-		e, err = ParseEnrolment(h.Path(home.ReposFile), b)
+		if e, err = ParseEnrolment(h.Path(home.ReposFile), b); err != nil {
+			err = fmt.Errorf("%w; mend the file, or move it away and enrol anew (asp repo add)", err)
+		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Config{}, nil, err

@@ -54,14 +54,17 @@ func (w *workspace) engine(ctx context.Context, step func(string)) (*apply.Engin
 	return eng, nil
 }
 
-// close ends every provider and closes everything.
+// close ends every provider and closes everything. What could only not be remembered,
+// like a stat cache, is a note: the answers are as good without it.
 func (w *workspace) close() error {
 	var errs []error
 	if w.participants != nil {
 		errs = append(errs, w.participants.close())
 	}
 	if w.first != nil {
-		errs = append(errs, w.first.Close())
+		if err := w.first.Close(); err != nil {
+			w.e.ui.notef("note: %v", err)
+		}
 	}
 	return errors.Join(append(errs, w.home.Close())...)
 }

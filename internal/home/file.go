@@ -104,11 +104,12 @@ func putOnce(dir vfs.Dir, name string, data []byte, mode vfs.RenameMode) (_ vfs.
 }
 
 // ReadFile reads the regular file name, at most limit bytes; ErrTooLarge when
-// it is larger. Links and special files are refused by the layer below.
+// it is larger. Links and special files are refused by the layer below. The error
+// of a file that is there and cannot be opened says what to do.
 func ReadFile(dir vfs.Dir, name string, limit int64) ([]byte, error) {
 	f, err := dir.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("read %.200q: %w", name, err)
+		return nil, fmt.Errorf("read %.200q: %w%s", name, err, wayOut(dir, name, err))
 	}
 	defer f.Close()
 	st, err := f.Stat()
@@ -133,6 +134,21 @@ func ReadFile(dir vfs.Dir, name string, limit int64) ([]byte, error) {
 			b = append(b, 0)[:len(b)] // it grew while being read
 		}
 	}
+}
+
+// wayOut is what helps where a name of the state directory cannot be opened as the file
+// that it is; "" where nothing is known to.
+func wayOut(dir vfs.Dir, name string, err error) string {
+	st, serr := dir.Lstat(name)
+	switch {
+	case serr != nil:
+		return ""
+	case st.Kind != vfs.KindFile:
+		return "; it is no regular file, and nothing of asp's then: move it away"
+	case errors.Is(err, fs.ErrPermission):
+		return "; asp has to read and write it: give it back its owner and mode (chmod 600)"
+	}
+	return ""
 }
 
 // CleanTemp removes the temporary files that dead writers left in dir. It may be

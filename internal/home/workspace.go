@@ -105,7 +105,7 @@ func (s *State) label(id Identity) error {
 		}
 	}
 	if !canon.Equal(v, want) {
-		return fmt.Errorf("%s names another workspace than %.200q", WorkspaceFile, id.Root)
+		return fmt.Errorf("%s names another workspace than %.200q: the directory was put there by hand, or the file is damaged; move the one or the other away", WorkspaceFile, id.Root)
 	}
 	return nil
 }

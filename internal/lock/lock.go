@@ -223,7 +223,7 @@ const (
 func openQueue(name string) (*queue, error) {
 	f, err := openQueueFile(name)
 	if err != nil {
-		return nil, fmt.Errorf("open queue file %q: %w", name, err)
+		return nil, fmt.Errorf("open queue file %q: %w; move it away where nobody waits, it is made anew", name, err)
 	}
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {

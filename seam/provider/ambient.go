@@ -123,11 +123,11 @@ func (b *board) load() (ambientState, error) {
 	if err == nil {
 		err = wire.Decode(v, &s)
 	}
-	if err == nil && s.Format != 1 {
-		err = fmt.Errorf("format %d is not known; a newer asp wrote it", s.Format)
-	}
 	if err != nil {
-		return s, fmt.Errorf("read what providers published: %w", err)
+		return s, fmt.Errorf("read what providers published: %s in the state of the workspace is damaged: %w; remove it, nothing hangs on it", ambientFile, err)
+	}
+	if s.Format != 1 {
+		return s, fmt.Errorf("read what providers published: format %d is not known; a newer asp wrote it", s.Format)
 	}
 	return s, nil
 }

@@ -60,13 +60,13 @@ func (l *ledger) load() (quarantineState, error) {
 	if err != nil {
 		return quarantineState{}, fmt.Errorf("read quarantine: %w", err)
 	}
-	v, err := canon.Parse(b, canon.Limits{Bytes: quarantineBytes})
-	if err != nil {
-		return quarantineState{}, fmt.Errorf("read quarantine: %w", err)
-	}
 	var s quarantineState
-	if err := wire.Decode(v, &s); err != nil {
-		return s, fmt.Errorf("read quarantine: %w", err)
+	v, err := canon.Parse(b, canon.Limits{Bytes: quarantineBytes})
+	if err == nil {
+		err = wire.Decode(v, &s)
+	}
+	if err != nil {
+		return quarantineState{}, fmt.Errorf("read quarantine: %s in the state of the workspace is damaged: %w; remove it, and no provider has failed yet", quarantineFile, err)
 	}
 	if s.Format != 1 {
 		return s, fmt.Errorf("read quarantine: format %d is not known; a newer asp wrote it", s.Format)
