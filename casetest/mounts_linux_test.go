@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/aspengine/asp/internal/need"
@@ -117,6 +118,14 @@ func TestFUSE(t *testing.T) {
 	p.apply("--stage").applied()
 	is()
 	w.asp = here
-	w.plan().modify("x", "0\n", "2\n").apply("--stage").failed()
+	r := w.plan().modify("x", "0\n", "2\n").apply("--stage")
+	r.failed()
+	next := "the file system of the state directory \"" + here + "\" cannot do that; set ASP_HOME to a directory on ext4, xfs, btrfs or tmpfs"
+	if !strings.Contains(r.str("error", "message"), next) || !strings.Contains(r.errs, next) {
+		t.Errorf("no way out: %s", r)
+	}
+	if d := w.run("doctor"); d.code != 1 || !strings.Contains(string(d.out), next) {
+		t.Errorf("%s", d)
+	}
 	is()
 }

@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/aspengine/asp/apply"
+	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/seam/wire"
@@ -83,6 +88,7 @@ func (e *env) finish(err error, asJSON bool) int {
 	if errors.As(err, &st) {
 		return int(st)
 	}
+	err = e.advise(err)
 	code := exitError
 	var u usageError
 	var c *apply.UnknownCheckError
@@ -116,6 +122,36 @@ func (e *env) finish(err error, asJSON bool) int {
 		e.ui.errorf("%v", err)
 	}
 	return code
+}
+
+// advise adds what helps where the file system of the state directory lacks what the
+// state is kept by, as one under FUSE or over a network may.
+func (e *env) advise(err error) error {
+	var lacks bool
+	for _, no := range []error{errors.ErrUnsupported, syscall.EINVAL, syscall.ENOSYS, syscall.ENOLCK, syscall.ENOTTY} {
+		lacks = lacks || errors.Is(err, no)
+	}
+	state, herr := home.Resolve(e.getenv)
+	if real, rerr := filepath.EvalSymlinks(state); rerr == nil {
+		state = real
+	}
+	var (
+		link *os.LinkError
+		path *fs.PathError
+		at   string
+	)
+	switch {
+	case herr != nil || !lacks:
+		return err
+	case errors.As(err, &link):
+		at = link.Old
+	case errors.As(err, &path) && path.Op != "open": // to open what is no file is another matter
+		at = path.Path
+	}
+	if !strings.HasPrefix(at, state+"/") && at != state {
+		return err
+	}
+	return fmt.Errorf("%w: the file system of the state directory %.200q cannot do that; set ASP_HOME to a directory on ext4, xfs, btrfs or tmpfs", err, state)
 }
 
 // wireError maps an error to the object of the outer seam; the receipt that was

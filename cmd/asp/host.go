@@ -137,8 +137,8 @@ func (w *workspace) hostOptions() host.Options {
 			return eng, how, nil
 		},
 		Wrong: func(err error) *wire.Error {
-			e := wireError(err)
-			return &e
+			wrong := wireError(w.e.advise(err))
+			return &wrong
 		},
 		MessageBytes: w.first.Config().Limits.MessageBytes,
 		Log:          slog.New(slog.NewTextHandler(w.e.stderr, nil)),

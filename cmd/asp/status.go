@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -195,6 +196,9 @@ func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
+	if err := e.tryHome(); err != nil {
+		d.Problems = append(d.Problems, e.advise(err).Error())
+	}
 	var end error
 	switch {
 	case len(d.Attention) > 0:
@@ -242,6 +246,15 @@ func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		fmt.Fprintln(e.stdout, "nothing to repair")
 	}
 	return end
+}
+
+// tryHome tells why the state directory cannot be used, beside what a look at it tells.
+func (e *env) tryHome() error {
+	h, err := e.openHome()
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.Probe(), h.Close())
 }
 
 func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, error) {

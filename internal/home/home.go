@@ -275,6 +275,23 @@ func (h *Home) ReadFile(name string, limit int64) ([]byte, error) {
 	return ReadFile(h.dir, name, limit)
 }
 
+// Probe tries how the state is kept: that a file can take a name that no other has, and
+// then one that another has, and be synced. Nothing is left.
+func (h *Home) Probe() (err error) {
+	dir, err := h.Sub(ScratchDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	var b Batch
+	name := TempPrefix + "probe-" + Random(8)
+	if err := errors.Join(b.CreateFile(dir, name, nil), b.WriteFile(dir, name, nil), b.Sync(EachFile)); err != nil {
+		_ = dir.Unlink(name)
+		return fmt.Errorf("try the state directory: %w", err)
+	}
+	return dir.Unlink(name)
+}
+
 // Close releases the handle.
 func (h *Home) Close() error { return h.dir.Close() }
 
