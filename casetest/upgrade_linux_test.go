@@ -25,6 +25,8 @@ import (
 //
 //	format1/chain     one chain of receipts for everything (heads of format 1)
 //	format1/proposal  a kept plan and baselines from before these had a format
+//	format1/ref, put  a commit on its way to a reference, before and after its decision, in a git work tree
+//	format1/quarantine.json  of a provider that failed three times
 //	format1/...       three chains; journal, intent, staged plan, packs, stat cache: 1
 //	format2/kept      heads of format 2, kept plan and baselines of format 1
 const fixtureFormat = "format1"
@@ -89,6 +91,55 @@ func TestUpgrade(t *testing.T) {
 			w.run("apply", "--plan", w.path("../plan-one.json"), "--json").applied()
 		})
 	}
+	for _, c := range []struct{ fixture, outcome, ref string }{
+		{"ref", "rolled-back", ""},
+		{"put", "completed", "a new\n"},
+	} {
+		t.Run("a reference, "+c.outcome, func(t *testing.T) {
+			w := fixture(t, c.fixture)
+			intents, err := filepath.Glob(filepath.Join(w.asp, "workspaces/*/pending-ref.json"))
+			if err != nil || len(intents) != 1 || !strings.HasPrefix(w.read(intents[0]), `{"commit":"`) {
+				t.Fatalf("it is to have an intent: %q %v", intents, err)
+			}
+			if r := w.run("recover", "--json"); r.code != 0 || !strings.Contains(string(r.out), `"`+c.outcome+`"`) {
+				t.Fatal(r)
+			}
+			w.gone(".git/refs/heads/side.lock")
+			w.gone(intents[0])
+			if c.ref == "" {
+				w.gone(".git/refs/heads/side")
+				w.run("apply", "--plan", w.path("../plan-ref.json"), "--stage", "--ref", "side", "--json").applied()
+			}
+			if got := w.gitRun("cat-file", "blob", "side:a"); got != "a new\n" {
+				t.Errorf("the commit has %q", got)
+			}
+			w.is("a", "a old\n")
+			w.clean()
+		})
+	}
+	t.Run("quarantine", func(t *testing.T) {
+		w := newWorld(t, map[string]string{"a": "a\n"})
+		w.enrol("syntax", "gated")
+		w.baselineNow()
+		b, err := os.ReadFile("testdata/format1/quarantine.json")
+		must(t, err)
+		states, err := filepath.Glob(filepath.Join(w.asp, "workspaces/*"))
+		if err != nil || len(states) != 1 {
+			t.Fatal(states, err)
+		}
+		until := regexp.MustCompile(`"until":"[^"]*"`)
+		w.write(filepath.Join(states[0], "quarantine.json"), until.ReplaceAllString(string(b), `"until":"2999-01-01T00:00:00Z"`), 0o600)
+		held := func() bool {
+			return strings.Contains(string(w.run("server", "status", "syntax").exits(0).out), "in quarantine until 2999")
+		}
+		if !held() {
+			t.Error("a quarantine is forgotten")
+		}
+		w.run("server", "reset", "syntax").exits(0)
+		if held() {
+			t.Error("a quarantine cannot be ended")
+		}
+	})
 	t.Run("killed after the exchange", func(t *testing.T) {
 		w := fixture(t, "exchanged")
 		w.newInodes()
@@ -155,6 +206,8 @@ func TestLaterFormat(t *testing.T) {
 			return slices.Concat([]byte(`{"bundle":`), b, []byte(`,"format":99}`))
 		}, []string{"apply", keptProposal, "--json"}},
 		{"proposal", "state/workspaces/*/baselines", func(b []byte) []byte { return append([]byte("format 99\n"), b...) }, []string{"apply", keptProposal, "--json"}},
+		{"ref", "state/workspaces/*/pending-ref.json", later, []string{"recover", "--json"}},
+		{"put", "state/workspaces/*/pending-ref.json", later, []string{"apply", "--plan", "../plan-two.json", "--json"}},
 		{"swap", "ws/repo/.asp/tx/*/journal", laterJournal, []string{"recover", "--json"}},
 		{"exchanged", "ws/.asp-exchange-*/journal", later, []string{"recover", "--json"}},
 	} {
@@ -211,7 +264,11 @@ func fixture(t *testing.T, name string) *world {
 		t.Fatalf("tar: %v %s", err, out)
 	}
 	// The state of a workspace goes by where that is.
-	sum := sha256.Sum256([]byte(w.root + "\x00"))
+	gitDir := ""
+	if _, err := os.Stat(w.path(".git")); err == nil {
+		gitDir, w.git = w.path(".git"), true
+	}
+	sum := sha256.Sum256([]byte(w.root + "\x00" + gitDir))
 	dirs, err := filepath.Glob(filepath.Join(w.asp, "workspaces", "*"))
 	if err != nil || len(dirs) != 1 {
 		t.Fatalf("%v %v", dirs, err)
@@ -222,7 +279,7 @@ func fixture(t *testing.T, name string) *world {
 	if mark, err := os.ReadFile(filepath.Join(home, "workspace.json")); err == nil {
 		var m struct{ Root string }
 		must(t, json.Unmarshal(mark, &m))
-		must(t, os.WriteFile(filepath.Join(home, "workspace.json"), bytes.Replace(mark, []byte(m.Root), []byte(w.root), 1), 0o600))
+		must(t, os.WriteFile(filepath.Join(home, "workspace.json"), bytes.ReplaceAll(mark, []byte(m.Root), []byte(w.root)), 0o600))
 	}
 	must(t, filepath.WalkDir(w.base, func(p string, _ fs.DirEntry, err error) error {
 		w.own(p)
@@ -251,6 +308,21 @@ func (w *world) newInodes() {
 }
 
 func utoa(n uint64) string { b, _ := json.Marshal(n); return string(b) }
+
+// toRef makes the workspace a git work tree, and a plan for a commit of it.
+func (w *world) toRef() []string {
+	w.git = true
+	must(w.t, os.RemoveAll(filepath.Join(w.asp, "workspaces"))) // of the plain directory that it was
+	w.gitRun("init", "-q", "-b", "main", "--template=")
+	w.gitRun("config", "user.name", "A")
+	w.gitRun("config", "user.email", "a@example.org")
+	w.commit()
+	p := w.plan().modify("a", "a old\n", "a new\n")
+	p.id = "ref"
+	file := filepath.Join(w.ws, "plan-ref.json")
+	must(w.t, os.WriteFile(file, p.bundle(), 0o644))
+	return []string{"apply", "--plan", file, "--stage", "--ref", "side", "--json"}
+}
 
 // writeFixtures makes the fixtures anew.
 func writeFixtures(t *testing.T, dir string) {
@@ -286,6 +358,8 @@ func writeFixtures(t *testing.T, dir string) {
 			w.run("recover", "--json")
 			w.killedBefore("unlinkat "+w.path(".asp/tx"), "apply", "--plan", one, "--json")
 		},
+		"ref": func(w *world, one, two string) { w.killedBefore("/staged/.tmp-", w.toRef()...) },
+		"put": func(w *world, one, two string) { w.killedBefore("/side.lock -> ", w.toRef()...) },
 		"exchanged": func(w *world, one, two string) {
 			w.killedBefore("/out", "apply", "--plan", one, "--json", "--publish", "exchange")
 		},
