@@ -76,15 +76,16 @@ type Engine struct {
 	cfg   policy.Config
 	pol   policy.Policy
 	// isEnrolled: a person trusted the repository to bring a policy.
-	isEnrolled bool
-	enrolment  policy.Enrolment
-	receipts   *receipt.Store
-	packs      *snapshot.Store
-	gitDirs    map[string]vfs.Dir // by absolute path: where the index lies
-	now        func() time.Time
-	problem    error
-	dirty      func() (int64, error) // nil: what the host says; see commit.Env
-	applied    atomic.Int64          // transactions of those who share this one; see turnToLook
+	isEnrolled  bool
+	enrolment   policy.Enrolment
+	receipts    *receipt.Store
+	packs       *snapshot.Store
+	gitDirs     map[string]vfs.Dir // by absolute path: where the index lies
+	now         func() time.Time
+	problem     error
+	dirty       func() (int64, error) // nil: what the host says; see commit.Env
+	applied     atomic.Int64          // transactions of those who share this one; see turnToLook
+	judgedPacks atomic.Int64          // the same of packs of what was judged; see trimJudged
 }
 
 // Open opens the workspace that holds o.Dir and its trusted state. Nothing in

@@ -424,7 +424,7 @@ func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, e
 	if v.delta != nil {
 		put = v.delta.effects
 	}
-	notes := slices.Concat(out.Notes, keptNote(e.keepJudged(r.ReceiptID, v.cs.Changes, put)))
+	notes := slices.Concat(out.Notes, keptNote(v.keep(r.ReceiptID, put)))
 	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Probes: probeRecords(j.report.Results), Notes: validAll(notes), Judged: judged, Decision: d.Decision, Request: v.asked()})
 	if err != nil {
 		return nil, err

@@ -97,6 +97,32 @@ func (e *Engine) keepJudged(receiptID string, changes []wire.Change, effects []s
 	return left, e.trimJudged()
 }
 
+// keep is keepJudged for the changeset that was judged. Where the same one was judged
+// before and its pack is whole and still there, that becomes the pack of this receipt and
+// the newest of all: a name is written and no content.
+func (v *evaluation) keep(receiptID string, put []snapshot.Effect) (left int, err error) {
+	known := v.e.o.Verdicts
+	was := known.packOf(v.csDigest)
+	if was == "" || !v.e.renameJudged(was, receiptID) {
+		left, err = v.e.keepJudged(receiptID, v.cs.Changes, put)
+	}
+	if left == 0 && err == nil {
+		known.packed(v.csDigest, receiptID)
+	}
+	return left, err
+}
+
+// renameJudged gives the pack of one receipt to another; false where it is not there any
+// more or over what may be kept now.
+func (e *Engine) renameJudged(from, to string) bool {
+	dir, room, err := e.judgedDir()
+	if err != nil {
+		return false
+	}
+	st, err := dir.Lstat(from + packSuffix)
+	return err == nil && st.Size <= room && dir.Rename(from+packSuffix, dir, to+packSuffix, vfs.NoReplace) == nil
+}
+
 // putBy are the changes of effects, as far as they put content.
 func putBy(effects []snapshot.Effect) (out []wire.Change) {
 	for _, x := range effects {
@@ -134,6 +160,14 @@ func (e *Engine) trimJudged() error {
 	dir, room, err := e.judgedDir()
 	if err != nil {
 		return err
+	}
+	if s := e.o.Shares; s != nil && s.state.ID == e.state.ID {
+		// The engines of a host count, the first one looks; see turnToLook.
+		if s.judgedPacks.Add(1)%judgedLookEvery != 1 {
+			return nil
+		}
+		tidyJudged(dir)
+		return keepNewest(dir, packSuffix, maxJudgedPacks, room)
 	}
 	tidyJudged(dir)
 	es, err := dir.List()

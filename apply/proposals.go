@@ -73,15 +73,15 @@ func (e *Engine) DropProposal(id string) error {
 }
 
 // keepNewest removes the oldest files with the suffix until n are left, of no more than
-// so many bytes.
+// so many bytes. One that got another name is as new as that.
 func keepNewest(dir vfs.Dir, suffix string, n int, bytes int64) error {
 	es, err := dir.List()
 	if err != nil {
 		return err
 	}
 	type aged struct {
-		name        string
-		mtime, size int64
+		name      string
+		age, size int64
 	}
 	var all []aged
 	var sum int64
@@ -90,11 +90,11 @@ func keepNewest(dir vfs.Dir, suffix string, n int, bytes int64) error {
 			continue
 		}
 		if st, err := dir.Lstat(x.Name); err == nil {
-			all = append(all, aged{x.Name, st.Mtime, st.Size})
+			all = append(all, aged{x.Name, max(st.Mtime, st.Ctime), st.Size})
 			sum += st.Size
 		}
 	}
-	slices.SortFunc(all, func(a, b aged) int { return cmp.Compare(a.mtime, b.mtime) })
+	slices.SortFunc(all, func(a, b aged) int { return cmp.Compare(a.age, b.age) })
 	for len(all) > n || sum > bytes && len(all) > 1 {
 		if err := dir.Unlink(all[0].name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -724,6 +724,73 @@ func TestHostLooksAtPacksByTurns(t *testing.T) {
 	}
 }
 
+// TestJudgedContentIsKeptOnce: a changeset that is judged again writes no pack of its own,
+// the one of before goes by the name of the last receipt and counts as new; where that
+// one is gone the content is kept anew. The engines of a host look at the bounds by turns.
+func TestJudgedContentIsKeptOnce(t *testing.T) {
+	c := &crew{roster: []provider.Standing{running(standing("p", wire.Gated, wire.Check))}}
+	c.check = func(context.Context, string, provider.Subject, provider.Settings) checks.Result {
+		return c.said("p", checks.Passed)
+	}
+	h := newHosted(t, "", pins("p", checkOnly, "gated", wire.Gate), c, map[string]string{"a": "1\n"})
+	h.verdicts = apply.NewVerdicts(100)
+	h.shares = h.engine()
+	found, err := filepath.Glob(h.home.Path("workspaces", "*"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%q %v", found, err)
+	}
+	dir := filepath.Join(found[0], home.Judged)
+	dead := filepath.Join(dir, "dead.part")
+	change := func(n int) wire.Change {
+		return wire.Change{Path: "a", Kind: wire.KindModify, Before: blobID("1\n"), After: blobID(fmt.Sprintf("%d\n", n))}
+	}
+	base := h.baseline()
+	ask := func(n int) (pack string, fi os.FileInfo) {
+		t.Helper()
+		ev, err := h.evaluate(apply.EvaluateRequest{CallSite: wire.Gate, Blobs: put(fmt.Sprintf("%d\n", n)),
+			Changeset: value(t, wire.ChangeSet{Baseline: base, Changes: []wire.Change{change(n)}})})
+		if err != nil || ev.Verdict.Decision != wire.Allow {
+			t.Fatalf("%+v %v", ev, err)
+		}
+		pack = filepath.Join(dir, ev.Verdict.Receipt.ReceiptID+".pack")
+		if fi, err = os.Lstat(pack); err != nil {
+			t.Fatal(err)
+		}
+		return pack, fi
+	}
+	packs := func() int {
+		all, err := filepath.Glob(filepath.Join(dir, "*.pack"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	first, was := ask(2)
+	again, is := ask(2)
+	if !os.SameFile(was, is) || again == first || packs() != 1 {
+		t.Errorf("judged again: pack %s, the file of %s: %v; %d packs", again, first, os.SameFile(was, is), packs())
+	}
+	if err := os.Remove(again); err != nil {
+		t.Fatal(err)
+	}
+	if ask(2); packs() != 1 {
+		t.Error("a pack that was gone is not made again")
+	}
+	for i := 3; i <= 18; i++ { // the third pack to the 18th of the host
+		if err := os.WriteFile(dead, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ask(i)
+		_, err := os.Lstat(dead)
+		if gone := errors.Is(err, os.ErrNotExist); gone != (i == 17) {
+			t.Errorf("after pack %d: gone %v", i, gone)
+		}
+	}
+	if n := packs(); n != 17 {
+		t.Errorf("%d packs are kept, of 17 changesets", n)
+	}
+}
+
 // TestBudgetIsTheWholeHosts holds that a provider gets no more time than is left
 // on interactive, and its own budget elsewhere.
 func TestBudgetIsTheWholeHosts(t *testing.T) {

@@ -21,9 +21,10 @@ type Verdicts struct {
 	known map[string]verdict
 	order []string // oldest first
 	views views
-	// seen are digests of changesets that were answered. A hint: whoever trusts it and
-	// is wrong has walked once too often.
-	seen map[string]struct{}
+	// seen are digests of changesets that were answered, with the receipt whose pack
+	// holds all that they put, if one does. A hint: whoever trusts it and is wrong has
+	// walked once too often, or looked for a pack in vain.
+	seen map[string]string
 }
 
 type verdict struct {
@@ -68,10 +69,36 @@ func (v *Verdicts) expect(changeset string) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.seen == nil || len(v.seen) >= v.max {
-		v.seen = map[string]struct{}{}
+	if _, ok := v.seen[changeset]; ok {
+		return
 	}
-	v.seen[changeset] = struct{}{}
+	if v.seen == nil || len(v.seen) >= v.max {
+		v.seen = map[string]string{}
+	}
+	v.seen[changeset] = ""
+}
+
+// packed notes the receipt whose pack holds all that the changeset puts, for one that was
+// answered.
+func (v *Verdicts) packed(changeset, receiptID string) {
+	if v == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if _, ok := v.seen[changeset]; ok {
+		v.seen[changeset] = receiptID
+	}
+}
+
+// packOf is what packed noted; "" for nothing.
+func (v *Verdicts) packOf(changeset string) string {
+	if v == nil {
+		return ""
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.seen[changeset]
 }
 
 // answered tells whether the changeset is probably known, to whomever it was put.
