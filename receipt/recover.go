@@ -1,6 +1,7 @@
 package receipt
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -81,10 +82,19 @@ func (s *Store) current() (*head, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cut || unsettled || hs.lame() {
-		return s.repair(cut || hs.lame())
+	if cut || hs.lame() {
+		return s.repair(true)
 	}
-	return hs.newest(), nil
+	h := hs.newest()
+	if !unsettled {
+		return h, nil
+	}
+	// Of a repair only the entry is left that waits for its barrier; without one between
+	// them that is so at every append. h may not be durable, unless it is alone.
+	if h.into = h.slot; hs.slot[1-h.slot] == nil {
+		h.into = 1 - h.slot
+	}
+	return s.finish(h)
 }
 
 // crashed tells whether an entry waits for its barrier (or its writer died), and
@@ -290,15 +300,21 @@ func (s *Store) finish(h *head) (*head, error) {
 	if err != nil && !errors.Is(err, home.ErrTooLarge) {
 		return nil, err
 	}
-	st, err := parse(b)
+	var st *Stored
+	waits := h != nil && err == nil && bytes.Equal(b, h.entry.raw) // for its barrier, and is all written
+	if waits {
+		st = h.entry
+	} else {
+		st, err = parse(b)
+	}
 	if err != nil || st.Digest != s.settling {
 		// Another process, or a store that was closed, left it without its barrier,
 		// and maybe others before it. What follows names it as its predecessor and
 		// must not outlive it.
 		s.batch.Whole()
 	}
-	if err == nil && st.Digest == h.digest() {
-		s.settleLater(st) // it waits for its barrier
+	if waits {
+		s.settleLater(st)
 		return h, nil
 	}
 	if err != nil || st.Previous != h.digest() {
