@@ -29,8 +29,9 @@ func (e *Engine) runChecks(ctx context.Context, t *tx) error {
 	j := &judgement{
 		isolate: t.r.RequireAssurance == checks.Isolated || e.wantsIsolated(), least: levelFor(t.r.RequireAssurance),
 		e: e, pol: e.pol, callSite: t.r.CallSite, named: t.r.Checks, applying: true, basePolicy: t.r.BasePolicyDigest, own: e.ownPolicy(t),
-		now: t.candidate, effects: t.effects, perm: t.permOf(), drift: t.drift, blobs: t.r.Blobs, started: t.started,
+		now: t.candidate, effects: t.effects, perm: t.permOf(), blobs: t.r.Blobs, started: t.started,
 	}
+	j.drift = func(ctx context.Context) ([]string, error) { return t.drift(ctx, j.onTree.Swap(false)) }
 	err := j.run(ctx)
 	t.answer.Notes = append(t.answer.Notes, j.notes...)
 	t.report, t.decision = j.report, j.decision
@@ -180,8 +181,9 @@ func (t *tx) permOf() func(snapshot.Path) (uint32, bool) {
 	}
 }
 
-// drift lists what moved in the live tree since the last look.
-func (t *tx) drift(ctx context.Context) ([]string, error) {
+// drift lists what moved in the live tree since the last look. Where a command ran over
+// it since (onTree), that is also what moved there and back: see changedBack.
+func (t *tx) drift(ctx context.Context, onTree bool) ([]string, error) {
 	items, err := t.adm.Recheck(ctx)
 	if err != nil {
 		return nil, err
@@ -200,6 +202,9 @@ func (t *tx) drift(ctx context.Context) ([]string, error) {
 			out = append(out, p)
 		}
 	}
+	if onTree && len(out) == 0 && changedBack(t.stamp, s) {
+		out = append(out, wasBack)
+	}
 	if t.stamp = s; s.Baseline != before {
 		// The same changes on another baseline are another changeset.
 		t.baseline = t.e.issue(s.Baseline, t.started)
@@ -211,6 +216,16 @@ func (t *tx) drift(ctx context.Context) ([]string, error) {
 		t.csDigest = canon.DigestText(v)
 	}
 	return out, nil
+}
+
+// wasBack stands for the path of what moved there and back.
+const wasBack = "(a file that holds again what it held)"
+
+// changedBack tells whether some file was written or replaced between two looks that
+// found the same state. A command may have seen the state between; who is served content
+// by its digest cannot. A file that came and went leaves nothing by which to tell it.
+func changedBack(a, b *snapshot.Stamp) bool {
+	return a.Baseline == b.Baseline && a.Traces != b.Traces && !a.Watched && !b.Watched
 }
 
 // moved lists the paths in which two stamps differ.

@@ -105,7 +105,9 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 			return nil, err
 		}
 	}
-	stale, err := v.look(ctx, snapshot.StampOptions{Watched: true})
+	// What a command is shown is held against how it was before, which takes a walk.
+	shown := len(v.pol.Commands(v.q.CallSite, v.q.Checks)) > 0
+	stale, err := v.look(ctx, snapshot.StampOptions{Watched: !shown})
 	if v.stamp != nil && v.stamp.Watched && (err != nil || len(stale) > 0) {
 		// Nothing is turned away for a look that may be behind.
 		stale, err = v.look(ctx, snapshot.StampOptions{})
@@ -285,6 +287,9 @@ func (v *evaluation) found(s *snapshot.Stamp) {
 	v.moved = append(v.moved, moved(v.stamp, s)...)
 	if s.Baseline != v.stamp.Baseline && len(v.moved) == 0 {
 		v.moved = append(v.moved, "(HEAD)")
+	}
+	if v.j.onTree.Load() && changedBack(v.stamp, s) {
+		v.moved = append(v.moved, wasBack)
 	}
 }
 

@@ -67,6 +67,7 @@ type judgement struct {
 	mu       sync.Mutex
 	round    *round
 	asked    atomic.Bool // somebody was started or asked: not all was known
+	onTree   atomic.Bool // a command was started over a scratch tree, which shows the live one below it
 	notes    []string
 	faults   []*provider.Failure // of those that were asked for the impact
 
@@ -187,6 +188,7 @@ func (j *judgement) checks(ctx context.Context) ([]checks.Check, error) {
 				return checks.Result{}, err
 			}
 			j.asked.Store(true)
+			j.onTree.Store(true)
 			return ck.Run(ctx, cand)
 		}
 		list = append(list, l)

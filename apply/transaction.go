@@ -152,8 +152,10 @@ func (t *tx) recover(ctx context.Context) (bool, error) {
 
 func (t *tx) look(ctx context.Context) (bool, error) {
 	// Swaps under a journal depend on no path but those touched, which are read anew
-	// whatever the stamp says. A tree that is exchanged or committed as a whole does.
-	o := snapshot.StampOptions{Content: t.r.VerifyContent, Watched: t.r.Publish == Journal}
+	// whatever the stamp says. A tree that is exchanged or committed as a whole does, and
+	// one that a command is shown is held against how it was before.
+	shown := len(t.e.pol.Commands(t.r.CallSite, t.r.Checks)) > 0
+	o := snapshot.StampOptions{Content: t.r.VerifyContent, Watched: t.r.Publish == Journal && !shown}
 	var err error
 	if t.stamp, err = t.e.ws.Stamp(ctx, o); err != nil {
 		return false, err

@@ -129,6 +129,7 @@ type plainWorker struct {
 	found         []found
 	notes         []string
 	files, hashed int
+	traces        uint64
 }
 
 func (p *plain) Stamp(ctx context.Context, o StampOptions) (*Stamp, error) {
@@ -160,6 +161,7 @@ func (p *plain) Stamp(ctx context.Context, o StampOptions) (*Stamp, error) {
 		s.Notes = append(s.Notes, ws[i].notes...)
 		s.Files += ws[i].files
 		s.Hashed += ws[i].hashed
+		s.Traces += ws[i].traces
 		parts[i] = ws[i].cache
 	}
 	slices.SortFunc(all, func(a, b found) int { return strings.Compare(a.Path, b.Path) })
@@ -234,9 +236,7 @@ func (w *plainWorker) dir(sw *scan.Worker[struct{}], d scan.DirHandle, t scan.Ta
 			return nil
 		}
 		var st scan.Stat
-		if o.Content && n.Kind == scan.File {
-			st.Kind = n.Kind // opening it will tell the rest
-		} else if err := d.LstatName(n, &st); err != nil {
+		if err := d.LstatName(n, &st); err != nil {
 			return ignoreGone(err)
 		}
 		if st.Kind == scan.Dir {
@@ -244,6 +244,7 @@ func (w *plainWorker) dir(sw *scan.Worker[struct{}], d scan.DirHandle, t scan.Ta
 			return nil
 		}
 		w.files++
+		w.traces += st.Trace()
 		return w.leaf(&sw.Reader, d, path, path[len(pre):], &st, o)
 	})
 	if t.Path != "" {
@@ -281,7 +282,7 @@ func (w *plainWorker) leaf(r *scan.Reader, d scan.DirHandle, path, name string, 
 	switch {
 	case errors.Is(err, scan.ErrUnreadable):
 		if st, err := d.Lstat(name); err == nil {
-			e.Mode = modeOf(&st) // a look by content had no stat data before
+			e.Mode = modeOf(&st) // the latest look at it
 		}
 		w.note(path, OverlayEntry{Path: path, Mode: e.Mode, Note: "unreadable"}, "not readable")
 		return nil

@@ -66,6 +66,11 @@ type Stamp struct {
 	Hashed   int            // files whose content was read
 	Watched  bool           // only what events named was looked at
 	Ignored  Ignored        // what is there and belongs to no state
+	// Traces is of the stat data of all files that were looked at. Where it differs
+	// between two stamps some file was written or replaced in between, though each may
+	// hold now what it held before. Not of a watched look: events do not tell all that
+	// stat data tell.
+	Traces uint64
 	// Notes are facts a person should know (unreadable file, fallback taken).
 	Notes []string
 	// State is what the workspace that took the stamp keeps for After.

@@ -248,7 +248,7 @@ func (k *walker) unread(w *walk, e *entry, mode uint32, err error) error {
 	if errors.Is(err, scan.ErrUnreadable) {
 		te, in := w.t.inHead(e)
 		if st, err := w.root.Lstat(e.path); err == nil {
-			mode = w.fileMode(e, te, in, &st) // a look by content had no stat data before
+			mode = w.fileMode(e, te, in, &st) // the latest look at it
 		}
 		k.changed(snapshot.OverlayEntry{Path: e.path, Mode: snapshot.FileMode(mode), Note: "unreadable"})
 		k.note(e.path, "not readable")
@@ -278,7 +278,7 @@ func (k *walker) untracked(w *walk, r *scan.Reader, d scan.DirHandle, path, name
 		return ignoreGone(err)
 	}
 	k.files++
-	k.names(&st)
+	k.saw(&st)
 	switch st.Kind {
 	case scan.Dir:
 		return nil // made since the listing; the next look finds it

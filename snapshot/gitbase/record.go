@@ -86,8 +86,9 @@ func (k *walker) unsure() {
 	}
 }
 
-// names notes a file that has several.
-func (k *walker) names(st *scan.Stat) {
+// saw adds the state of a file to what was seen, and notes one that has several names.
+func (k *walker) saw(st *scan.Stat) {
+	k.traces += st.Trace()
 	if st.Nlink > 1 && k.cur != nil {
 		k.cur.restless = true
 		k.cur.linked = append(k.cur.linked, st.Ino)

@@ -65,7 +65,7 @@ func (r tree) same(t testing.TB, s *snapshot.Stamp, what string) {
 	fresh := r.open(t, nil)
 	defer fresh.Close()
 	w := stamp(t, fresh, false)
-	if s.Baseline != w.Baseline || !slices.Equal(s.Overlay, w.Overlay) || s.Files != w.Files || !slices.Equal(s.Notes, w.Notes) ||
+	if s.Baseline != w.Baseline || !slices.Equal(s.Overlay, w.Overlay) || s.Files != w.Files || !s.Watched && s.Traces != w.Traces || !slices.Equal(s.Notes, w.Notes) ||
 		s.Ignored.Count != w.Ignored.Count || !slices.Equal(s.Ignored.Names, w.Ignored.Names) {
 		t.Fatalf("%s (watched %v): differs from a walk\nwatched: %+v\n%d files %q, ignored %v\nwalked: %+v\n%d files %q, ignored %v", what, s.Watched, s.Overlay, s.Files, s.Notes, s.Ignored, w.Overlay, w.Files, w.Notes, w.Ignored)
 	}

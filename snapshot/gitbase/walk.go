@@ -51,6 +51,7 @@ type walker struct {
 	files    int
 	hashed   int
 	filtered int
+	traces   uint64
 	ignored  snapshot.IgnoredNames
 	attrs    bool // a .gitattributes that governs entries differs from HEAD
 	rules    []dirRules
@@ -118,6 +119,7 @@ func (w *walk) once() (*snapshot.Stamp, []*snapshot.CacheBuilder, bool, error) {
 		s.Notes = append(s.Notes, k.notes...)
 		s.Files += k.files
 		s.Hashed += k.hashed
+		s.Traces += k.traces
 		filtered += k.filtered
 		ignored.Merge("", &k.ignored)
 		again = again || k.attrs
@@ -210,9 +212,7 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 		if node != nil {
 			f = w.t.fileAt(node, name)
 		}
-		if f >= 0 && kind == scan.File && w.opts.Content {
-			st.Kind = kind // opening it will tell the rest
-		} else if f >= 0 || kind == scan.Unknown {
+		if f >= 0 || kind == scan.Unknown {
 			if err := d.LstatName(n, &st); err != nil {
 				return ignoreGone(err)
 			}
@@ -232,7 +232,7 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 		}
 		k.files++
 		k.hits[f-node.f0] = true
-		k.names(&st)
+		k.saw(&st)
 		i := w.t.files[f]
 		e := &w.t.entries[i]
 		if !early && w.trust && e.head < 0 && e.flags&(inIndex|notInHead|unmerged|intentOnly) == inIndex &&
@@ -533,6 +533,7 @@ func (k *walker) inner(w *walk, p Places, path string) (string, *innerState, err
 		k.notes = append(k.notes, fmt.Sprintf("in %.200q: %s", path, n))
 	}
 	k.files += s.Files
+	k.traces += s.Traces
 	k.hashed += s.Hashed
 	k.ignored.MergeIgnored(path+"/", s.Ignored)
 	if k.cur != nil {

@@ -56,6 +56,19 @@ type Stat struct {
 	Ctime int64
 }
 
+// Trace is a number of this state of a file. Two that differ in what a write, a
+// replacement or other attributes leave behind (inode, size, time stamps, mode) have
+// different ones, but for chance. Sums of them tell whether any of many files differs.
+func (s *Stat) Trace() uint64 {
+	h := s.Ino
+	for _, x := range [...]uint64{s.Dev, uint64(s.Size), uint64(s.Mtime), uint64(s.Ctime), uint64(s.Perm) | uint64(s.Kind)<<32} {
+		h = (h ^ x) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+	}
+	h *= 0xbf58476d1ce4e5b9
+	return h ^ h>>32
+}
+
 // Digests of one file's bytes. Git is the id of the blob that git would store
 // for exactly these bytes (no conversion).
 type Digests struct {
