@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ type content struct {
 	blobs Blobs
 	stamp *snapshot.Stamp
 	base  []BaseEntry // over the live tree, where the baseline is not the live one
-	after map[snapshot.Digest]func() (snapshot.ReadCloser, error)
+	after map[snapshot.Digest]snapshot.Effect
 	puts  map[wire.BlobRef][]string // paths of the after-state, by what the changeset puts
 	takes map[wire.BlobRef][]string // paths of the baseline, by what it takes away, as was held against the disk
 
@@ -44,11 +45,11 @@ type content struct {
 func (e *Engine) contentOf(s *snapshot.Stamp, base []BaseEntry, changes []wire.Change, effects []snapshot.Effect, blobs Blobs) *content {
 	c := &content{
 		ws: e.ws, live: snapshot.NewLive(e.root), state: e.state.Dir(), packs: e.packs, blobs: blobs, stamp: s, base: base,
-		after: map[snapshot.Digest]func() (snapshot.ReadCloser, error){}, puts: map[wire.BlobRef][]string{}, takes: map[wire.BlobRef][]string{}, stored: map[snapshot.Digest]func(context.Context) ([]byte, error){},
+		after: map[snapshot.Digest]snapshot.Effect{}, puts: map[wire.BlobRef][]string{}, takes: map[wire.BlobRef][]string{}, stored: map[snapshot.Digest]func(context.Context) ([]byte, error){},
 	}
 	for _, x := range effects {
 		if !x.Gone && x.Open != nil {
-			c.after[x.Digest] = x.Open
+			c.after[x.Digest] = x
 		}
 	}
 	for _, x := range changes {
@@ -179,8 +180,8 @@ func (c *content) Bytes(ctx context.Context, b wire.BlobRef) ([]byte, error) {
 			return out, nil
 		}
 	}
-	if open := c.after[d]; open != nil {
-		if out, ok := readBlob(open, d); ok {
+	if x, ok := c.after[d]; ok {
+		if out, ok := readBlob(x.Open, x.Size, d); ok {
 			return out, nil
 		}
 	}
@@ -223,27 +224,28 @@ func onDisk(live *snapshot.Live, path string, d snapshot.Digest) ([]byte, bool) 
 	if err != nil {
 		return nil, false
 	}
-	x, err := live.Entry(p)
-	if err != nil {
+	x, f, err := live.Look(p)
+	switch {
+	case err != nil:
 		return nil, false
-	}
-	if x.Stat.Kind == vfs.KindSymlink {
+	case x.Stat.Kind == vfs.KindSymlink:
 		out := []byte(x.Target)
 		return out, snapshot.DigestOf(out) == d
+	case f == nil:
+		return nil, false
 	}
-	if x.Stat.Kind != vfs.KindFile {
-		return nil, false // opening it could wait for ever
-	}
-	return readBlob(func() (snapshot.ReadCloser, error) { return live.Open(p) }, d)
+	return readBlob(func() (snapshot.ReadCloser, error) { return f, nil }, x.Stat.Size, d)
 }
 
-// readBlob reads what open gives, if it is what d names.
-func readBlob(open func() (snapshot.ReadCloser, error), d snapshot.Digest) ([]byte, bool) {
+// readBlob reads what open gives, probably so many bytes, if it is what d names.
+func readBlob(open func() (snapshot.ReadCloser, error), size int64, d snapshot.Digest) ([]byte, bool) {
 	f, err := open()
 	if err != nil {
 		return nil, false
 	}
 	defer f.Close()
-	out, err := io.ReadAll(io.LimitReader(f, maxBlob+1))
-	return out, err == nil && len(out) <= maxBlob && snapshot.DigestOf(out) == d
+	var b bytes.Buffer
+	b.Grow(int(min(max(size, 0), maxBlob)) + bytes.MinRead) // else one call for every doubling
+	_, err = b.ReadFrom(io.LimitReader(f, maxBlob+1))
+	return b.Bytes(), err == nil && b.Len() <= maxBlob && snapshot.DigestOf(b.Bytes()) == d
 }

@@ -69,7 +69,7 @@ func (e *Engine) keepJudged(receiptID string, changes []wire.Change, effects []s
 		case ok && x.Size > room:
 			ok = false
 		case ok:
-			b, ok = readBlob(x.Open, d)
+			b, ok = readBlob(x.Open, x.Size, d)
 		default:
 			b, ok = onDisk(live, c.Path, d)
 		}

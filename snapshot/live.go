@@ -44,6 +44,27 @@ func (l *Live) Open(p Path) (f vfs.File, err error) {
 	return f, err
 }
 
+// Look is Entry, and opens what is there if it is a regular file, without looking at the
+// way twice. The caller closes it.
+func (l *Live) Look(p Path) (e Entry, f vfs.File, err error) {
+	err = l.in(p, func(d vfs.Dir, name string) (err error) {
+		if e.Stat, err = d.Lstat(name); err != nil {
+			return err
+		}
+		switch e.Stat.Kind {
+		case vfs.KindSymlink:
+			e.Target, err = d.Readlink(name)
+		case vfs.KindFile: // opening anything else could wait for ever
+			f, err = d.Open(name)
+		}
+		return err
+	})
+	if err != nil && f != nil { // the directory did not close
+		err, f = errors.Join(err, f.Close()), nil
+	}
+	return e, f, err
+}
+
 // ErrMoved says that a file did not hold still while it was hashed.
 var ErrMoved = errors.New("file changed while it was read")
 

@@ -289,6 +289,19 @@ func TestRegistryProblems(t *testing.T) {
 	if len(l) != 5 || problems["demo"] != "" {
 		t.Errorf("%v", problems)
 	}
+	// What was read before is no reason to take other bytes for it.
+	kept, err := os.ReadFile(base + "/demo/asp-server.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("demo/asp-server.json", strings.Replace(string(kept), "1.2.3", "1.2.4", 1))
+	if _, err := r.Get(t.Context(), "demo"); err == nil || !strings.Contains(err.Error(), "another manifest") {
+		t.Errorf("manifest of another origin: %v", err)
+	}
+	write("demo/asp-server.json", string(kept))
+	if got, err := r.Get(t.Context(), "demo"); err != nil || !canon.Equal(got.Value, m.Value) {
+		t.Errorf("put back: %v", err)
+	}
 	write("demo/origin.json", `{"directory":"/elsewhere","digest":"sha256:00"}`)
 	if _, err := r.Get(t.Context(), "demo"); err == nil || !strings.Contains(err.Error(), "another manifest") {
 		t.Errorf("origin of another: %v", err)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
@@ -32,11 +33,23 @@ var ErrUnknown = errors.New("no such provider; `asp server list` shows the ones 
 // Its methods are safe for concurrent use, by several processes too: files are
 // replaced whole. Between the replacement of the two files of one provider that
 // provider has a problem, and is not started.
-type Registry struct{ h *home.Home }
+type Registry struct {
+	h *home.Home
+
+	mu   sync.Mutex
+	read map[string]reading // the last of each provider
+}
+
+// reading is what two files were made into. The files are read each time; a host asks
+// several times for every request, and they seldom change.
+type reading struct {
+	raw, origin string
+	m           Manifest
+}
 
 // OpenRegistry gives the registry of a state directory, which stays the caller's
 // to close.
-func OpenRegistry(h *home.Home) *Registry { return &Registry{h} }
+func OpenRegistry(h *home.Home) *Registry { return &Registry{h: h, read: map[string]reading{}} }
 
 // Entry is one provider of the registry. Manifest is nil where Problem says why
 // it cannot be used.
@@ -121,7 +134,7 @@ func (r *Registry) open(id string) (vfs.Dir, error) {
 }
 
 // Get reads the manifest of one provider. ErrUnknown where there is none, an
-// *Error where it is no good.
+// *Error where it is no good. Nobody changes what it returns: others may hold it.
 func (r *Registry) Get(ctx context.Context, id string) (Manifest, error) {
 	if err := ctx.Err(); err != nil {
 		return Manifest{}, err
@@ -144,6 +157,17 @@ func (r *Registry) Get(ctx context.Context, id string) (Manifest, error) {
 	case err != nil:
 		return Manifest{}, err
 	}
+	from, err := home.ReadFile(d, originFile, MaxFile)
+	alone := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !alone {
+		return Manifest{}, err
+	}
+	r.mu.Lock()
+	last, ok := r.read[id]
+	r.mu.Unlock()
+	if ok && !alone && last.raw == string(b) && last.origin == string(from) {
+		return last.m, nil
+	}
 	m, err := Parse(path, b)
 	if err != nil {
 		return Manifest{}, err
@@ -151,13 +175,10 @@ func (r *Registry) Get(ctx context.Context, id string) (Manifest, error) {
 	if m.ID != id {
 		return bad("lies in the directory of %q but is the manifest of %q", id, m.ID)
 	}
-	b, err = home.ReadFile(d, originFile, MaxFile)
-	if errors.Is(err, fs.ErrNotExist) {
+	if alone {
 		return m, nil
-	} else if err != nil {
-		return Manifest{}, err
 	}
-	o, err := canon.Parse(b, canon.Limits{Bytes: MaxFile})
+	o, err := canon.Parse(from, canon.Limits{Bytes: MaxFile})
 	directory, _ := o.Get("directory")
 	of, _ := o.Get("digest")
 	switch {
@@ -167,6 +188,9 @@ func (r *Registry) Get(ctx context.Context, id string) (Manifest, error) {
 		return bad("%s beside it belongs to another manifest; add the provider again", originFile)
 	}
 	m.dir = directory.Str()
+	r.mu.Lock()
+	r.read[id] = reading{string(b), string(from), m}
+	r.mu.Unlock()
 	return m, nil
 }
 

@@ -484,15 +484,20 @@ func (p *Pool) Reset(id string) error {
 
 // Standing is how a provider stands. It launches nothing.
 func (p *Pool) Standing(ctx context.Context, id string) Standing {
-	out := Standing{ID: id, State: wire.Unavailable, Health: map[wire.Family]wire.CapabilityHealth{}}
-	mode, enabled := p.enabled(id)
-	m := manifest.Manifest{ID: id}
+	m, problem := manifest.Manifest{ID: id}, ""
 	if p.o.Registry != nil {
 		var err error
 		if m, err = p.o.Registry.Get(ctx, id); err != nil {
-			m.ID, out.Problem = id, cut(err.Error(), maxDetail)
+			m.ID, problem = id, err.Error()
 		}
 	}
+	return p.standing(id, m, problem)
+}
+
+// standing is Standing by a manifest that was read, or what is wrong with it.
+func (p *Pool) standing(id string, m manifest.Manifest, problem string) Standing {
+	out := Standing{ID: id, State: wire.Unavailable, Health: map[wire.Family]wire.CapabilityHealth{}, Problem: cut(problem, maxDetail)}
+	mode, enabled := p.enabled(id)
 	p.mu.Lock()
 	e := p.entries[id]
 	p.mu.Unlock()
@@ -589,7 +594,11 @@ func (p *Pool) Roster(ctx context.Context) ([]Standing, error) {
 	}
 	var out []Standing
 	for _, x := range list {
-		out = append(out, p.Standing(ctx, x.ID))
+		m := manifest.Manifest{ID: x.ID}
+		if x.Manifest != nil {
+			m = *x.Manifest
+		}
+		out = append(out, p.standing(x.ID, m, x.Problem))
 	}
 	return out, nil
 }

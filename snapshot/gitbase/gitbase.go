@@ -44,6 +44,7 @@ type Repo struct {
 	moved bool
 	// Of a resident work tree, the decoded index and which one it is.
 	lastIndex *index
+	headFile  headFile
 	lastID    fileID
 
 	keep *keeper // nil: not resident

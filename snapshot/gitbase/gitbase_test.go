@@ -3,6 +3,7 @@ package gitbase_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -250,4 +251,37 @@ func realParentsOrNone(r tree, p string) bool {
 		}
 	}
 	return true
+}
+
+// TestHeadFileFollowsHead: what HEAD's tree has at a path is told of the commit that HEAD
+// is now, whatever was asked before, and within the limit of now.
+func TestHeadFileFollowsHead(t *testing.T) {
+	r := newTree(t)
+	r.git(t, "init", "-q")
+	r.write(t, "a/x", "one\n")
+	r.commit(t)
+	repo := r.repo(t)
+	is := func(path string, limit int64, want string, gone bool) {
+		t.Helper()
+		p, err := snapshot.ParsePath(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second time it may be remembered
+			b, err := repo.HeadFile(context.Background(), p, limit)
+			if errors.Is(err, gitbase.ErrNotInHead) != gone || string(b) != want || limit > 0 && !gone && err != nil {
+				t.Errorf("%s: %q %v, want %q", path, b, err, want)
+			}
+			clear(b) // whoever was given it may change it
+		}
+	}
+	is("a/x", 100, "one\n", false)
+	is("a/y", 100, "", true)
+	is("a/x", 100, "one\n", false)
+	is("a/x", 0, "", false) // an error of its own
+	r.write(t, "a/x", "two\n")
+	r.write(t, "a/y", "y\n")
+	r.commit(t)
+	is("a/x", 100, "two\n", false)
+	is("a/y", 100, "y\n", false)
 }

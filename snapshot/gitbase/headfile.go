@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/aspengine/asp/snapshot"
@@ -24,7 +25,32 @@ func (r *Repo) HeadFile(ctx context.Context, p snapshot.Path, limit int64) ([]by
 	if h.Commit == "" {
 		return nil, ErrNotInHead
 	}
-	id, err := r.objs.treeOf(h.Commit)
+	r.mu.Lock()
+	last := r.headFile
+	r.mu.Unlock()
+	if last.commit == h.Commit && last.path == p && int64(len(last.bytes)) <= limit {
+		return slices.Clone(last.bytes), last.err
+	}
+	out, err := r.fileAt(ctx, h.Commit, p, limit)
+	if err == nil || errors.Is(err, ErrNotInHead) {
+		r.mu.Lock()
+		r.headFile = headFile{h.Commit, p, slices.Clone(out), err}
+		r.mu.Unlock()
+	}
+	return out, err
+}
+
+// headFile is the last answer of HeadFile. A commit names its files by digests: it
+// never has others.
+type headFile struct {
+	commit string
+	path   snapshot.Path
+	bytes  []byte
+	err    error // nil or ErrNotInHead
+}
+
+func (r *Repo) fileAt(ctx context.Context, commit string, p snapshot.Path, limit int64) ([]byte, error) {
+	id, err := r.objs.treeOf(commit)
 	if err != nil {
 		return nil, err
 	}
