@@ -77,9 +77,9 @@ func main() {
 		}
 		return
 	}
-	c := &config{runs: 7, sizes: []int{1, 10, 100}, big: 5000, medium: 2000, small: 500, hosts: []int{2000}, keep: 50, huge: 64 << 20, form: "short", only: regexp.MustCompile("")}
+	c := &config{runs: 7, sizes: []int{1, 10, 100}, big: 5000, medium: 2000, small: 500, hosts: []int{200, 2000}, keep: 50, huge: 64 << 20, form: "short", only: regexp.MustCompile("")}
 	if *full {
-		*c = config{runs: 11, sizes: []int{1, 10, 100, 1000}, big: 50000, medium: 10000, small: 500, hosts: []int{500, 50000}, keep: 1000, huge: 1 << 30, form: "full", only: c.only}
+		*c = config{runs: 11, sizes: []int{1, 10, 100, 1000}, big: 50000, medium: 10000, small: 500, hosts: []int{200, 500, 50000}, keep: 1000, huge: 1 << 30, form: "full", only: c.only}
 	}
 	if *runs > 0 {
 		c.runs = *runs
