@@ -73,8 +73,10 @@ type Engine struct {
 	root  vfs.Dir
 	state *home.State
 	line  *lock.Line // of those in this process who wait for the workspace
-	cfg   policy.Config
-	pol   policy.Policy
+	// waiting are the applies among them, judged before their turn.
+	waiting *waiting
+	cfg     policy.Config
+	pol     policy.Policy
 	// isEnrolled: a person trusted the repository to bring a policy.
 	isEnrolled  bool
 	enrolment   policy.Enrolment
@@ -140,9 +142,9 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 		return nil, err
 	}
 	if s := o.Shares; s != nil && s.state.ID == e.state.ID {
-		e.line = s.line
+		e.line, e.waiting = s.line, s.waiting
 	} else {
-		e.line = lock.NewLine(e.state.Path(home.QueueFile))
+		e.line, e.waiting = lock.NewLine(e.state.Path(home.QueueFile)), newWaiting()
 	}
 	if err := e.openTree(ctx, id.Root, places, plain); err != nil {
 		return nil, err

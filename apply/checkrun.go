@@ -26,12 +26,10 @@ import (
 // the policy decide. The published bytes are the plan's own, whatever a check
 // wrote.
 func (e *Engine) runChecks(ctx context.Context, t *tx) error {
-	j := &judgement{
-		isolate: t.r.RequireAssurance == checks.Isolated || e.wantsIsolated(), least: levelFor(t.r.RequireAssurance),
-		e: e, pol: e.pol, callSite: t.r.CallSite, named: t.r.Checks, applying: true, basePolicy: t.r.BasePolicyDigest, own: e.ownPolicy(t),
-		now: t.candidate, effects: t.effects, perm: t.permOf(), blobs: t.r.Blobs, started: t.started,
-	}
+	j := e.applyJudgement(t.r)
+	j.own, j.now, j.effects, j.perm, j.started = e.ownPolicy(t), t.candidate, t.effects, t.permOf(), t.started
 	j.drift = func(ctx context.Context) ([]string, error) { return t.drift(ctx, j.onTree.Swap(false)) }
+	j.ahead = t.verdictAhead
 	err := j.run(ctx)
 	t.answer.Notes = append(t.answer.Notes, j.notes...)
 	t.report, t.decision = j.report, j.decision
@@ -48,6 +46,15 @@ func (e *Engine) runChecks(ctx context.Context, t *tx) error {
 		}
 	}
 	return t.judge(*t.decision)
+}
+
+// applyJudgement is what the request and the configuration say of a judgement, under
+// the lock or before it.
+func (e *Engine) applyJudgement(r Request) *judgement {
+	return &judgement{
+		isolate: r.RequireAssurance == checks.Isolated || e.wantsIsolated(), least: levelFor(r.RequireAssurance),
+		e: e, pol: e.pol, callSite: r.CallSite, named: r.Checks, applying: true, basePolicy: r.BasePolicyDigest, blobs: r.Blobs,
+	}
 }
 
 // candidate is the after-state of the plan against the tree as it was last seen.

@@ -19,15 +19,12 @@ import (
 // changes for commit, effects for snapshots and scratch trees, a ChangeSet for
 // digests and checks; and says what the publish would earn.
 func (t *tx) compile(ctx context.Context) (bool, error) {
-	for _, n := range t.adm.Nets {
-		c, err := t.change(n)
-		if err != nil {
-			return false, err
-		}
-		t.changes = append(t.changes, c)
-		t.effects = append(t.effects, t.effect(n, c))
+	if err := t.net(); err != nil {
+		return false, err
 	}
-	t.pair()
+	if t.place != nil && t.r.Publish == Journal && !t.r.DryRun && !t.r.Index {
+		t.place.announce(t.soon())
+	}
 	t.changeset = wire.ChangeSet{Baseline: t.baseline, Changes: changesetOf(t.adm.Nets)}
 	v, err := canon.From(t.changeset)
 	if err != nil {
@@ -49,6 +46,20 @@ func (t *tx) compile(ctx context.Context) (bool, error) {
 		return t.refuse(ctx, refusal.List{refusal.New(refusal.WeakGuarantee, "", -1, "%s was asked for and %s is what can be earned here: %s", t.r.RequireGuarantee, g, why)})
 	}
 	return false, nil
+}
+
+// net makes changes and effects of the net changes, in their order.
+func (t *tx) net() error {
+	for _, n := range t.adm.Nets {
+		c, err := t.change(n)
+		if err != nil {
+			return err
+		}
+		t.changes = append(t.changes, c)
+		t.effects = append(t.effects, t.effect(n, c))
+	}
+	t.pair()
+	return nil
 }
 
 // foresees tells whether what the publish would earn is looked up before it. Publishing

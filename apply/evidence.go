@@ -3,6 +3,7 @@ package apply
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/checks"
@@ -11,6 +12,7 @@ import (
 	"github.com/aspengine/asp/preconditions"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/sandbox"
+	"github.com/aspengine/asp/seam/wire"
 )
 
 // Evidence is what stands beside a receipt: what was established and how, and
@@ -129,6 +131,15 @@ type CheckRecord struct {
 	EnvCount  int64    `json:"environmentCount,omitempty"` // how many there are, where they are not all named
 	Network   []string `json:"network,omitempty"`          // what it asked the proxy for, and what came of it
 	Detail    string   `json:"detail,omitempty"`
+	// Early is there where it ran before the transaction had its turn.
+	Early *EarlyRecord `json:"early,omitempty"`
+}
+
+// EarlyRecord says since when a check ran that was asked before its turn, and over which
+// after-state, as it was foreseen then and found later.
+type EarlyRecord struct {
+	Began string        `json:"began"` // RFC 3339
+	State wire.Baseline `json:"state"`
 }
 
 // ProbeRecord is what a launch tried from inside before it ran anything, one line an
@@ -208,8 +219,13 @@ func checkRecords(results []checks.Result) []CheckRecord {
 		if r.Env.Count > len(r.Env.Names) {
 			more = int64(r.Env.Count)
 		}
+		var early *EarlyRecord
+		if x := r.Early; x != nil {
+			early = &EarlyRecord{x.Began.UTC().Format(time.RFC3339Nano), wire.Baseline{Rev: x.Rev, Dirty: x.Dirty}}
+		}
 		out = append(out, CheckRecord{
-			Name: r.Name, Status: r.Status.String(), ExitCode: int64(r.ExitCode), ElapsedMs: r.Elapsed.Milliseconds(),
+			Early: early,
+			Name:  r.Name, Status: r.Status.String(), ExitCode: int64(r.ExitCode), ElapsedMs: r.Elapsed.Milliseconds(),
 			Isolation: r.Isolation.String(), Method: r.Method.String(), Runs: int64(r.Runs), Evidence: valid(r.Evidence), Env: validAll(r.Env.Names), EnvCount: more, Network: validAll(r.Network), Detail: valid(r.Detail),
 		})
 	}

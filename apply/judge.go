@@ -58,6 +58,8 @@ type judgement struct {
 	effects []snapshot.Effect
 	perm    func(snapshot.Path) (uint32, bool)
 	drift   checks.Drift
+	// ahead, if set, knows what a command check said of this after-state before.
+	ahead   func(ctx context.Context, check string) (checks.Result, bool)
 	blobs   Blobs
 	started time.Time
 
@@ -169,8 +171,17 @@ func (j *judgement) checks(ctx context.Context) ([]checks.Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	commands := j.pol.Commands(j.callSite, j.named)
-	for _, c := range commands {
+	commands, err := j.commands()
+	if len(commands) > 0 {
+		j.sandboxNotes()
+	}
+	return append(list, commands...), err
+}
+
+// commands lists the command checks that have to run.
+func (j *judgement) commands() ([]checks.Check, error) {
+	var list []checks.Check
+	for _, c := range j.pol.Commands(j.callSite, j.named) {
 		spec := j.e.commandSpec(c, j.callSite, j.isolate)
 		spec.Require = max(spec.Require, j.least)
 		if _, err := command.New(c.Name, spec); err != nil {
@@ -191,10 +202,10 @@ func (j *judgement) checks(ctx context.Context) ([]checks.Check, error) {
 			j.onTree.Store(true)
 			return ck.Run(ctx, cand)
 		}
+		if j.ahead != nil {
+			l.known = func(ctx context.Context) (checks.Result, bool) { return j.ahead(ctx, l.name) }
+		}
 		list = append(list, l)
-	}
-	if len(commands) > 0 {
-		j.sandboxNotes()
 	}
 	return list, nil
 }
@@ -265,25 +276,13 @@ func (j *judgement) overCandidate(ctx context.Context, list []checks.Check) erro
 		j.report, err = checks.Run(ctx, list, nil, j.drift, opts)
 		return err
 	}
-	scratch, err := e.o.Home.Sub(home.ScratchDir)
+	spec, err := j.scratchSpec(j.now().stamp)
 	if err != nil {
 		return err
 	}
-	scratch.Close()
-	base := e.o.Home.Path(home.ScratchDir)
+	base := spec.ScratchBase
 	if _, err := worktree.Sweep(ctx, base); err != nil {
 		j.note("left-over scratch trees: " + err.Error())
-	}
-	spec := worktree.Spec{
-		Root: e.ws.Root(), Hide: []string{e.ws.TxDir()}, Base: j.now().stamp.Baseline, Effects: j.effects, ScratchBase: base,
-		StateDir: e.o.Home.Path(), Home: e.o.UserHome, Read: e.cfg.Sandbox.Read, Perm: j.perm,
-		// Every launch proves its own boundary, so nothing is asked beforehand: a
-		// machine that gives less refuses the launch, and is asked then.
-		Caps: sandbox.Expected(),
-	}
-	if e.git != nil {
-		spec.GitDir, spec.CommonDir = e.git.GitDir, e.git.Common
-		spec.Ignored = j.now().stamp.Ignored
 	}
 	build := func(ctx context.Context) (*worktree.Candidate, error) {
 		e.o.Step("building the scratch tree")
@@ -308,6 +307,27 @@ func (j *judgement) overCandidate(ctx context.Context, list []checks.Check) erro
 	}
 	j.report, err = checks.Run(ctx, list, build, j.drift, opts)
 	return err
+}
+
+// scratchSpec is what a scratch tree over the live one, as the stamp saw it, is built by.
+func (j *judgement) scratchSpec(live *snapshot.Stamp) (worktree.Spec, error) {
+	e := j.e
+	scratch, err := e.o.Home.Sub(home.ScratchDir)
+	if err != nil {
+		return worktree.Spec{}, err
+	}
+	scratch.Close()
+	spec := worktree.Spec{
+		Root: e.ws.Root(), Hide: []string{e.ws.TxDir()}, Base: live.Baseline, Effects: j.effects, ScratchBase: e.o.Home.Path(home.ScratchDir),
+		StateDir: e.o.Home.Path(), Home: e.o.UserHome, Read: e.cfg.Sandbox.Read, Perm: j.perm,
+		// Every launch proves its own boundary, so nothing is asked beforehand: a
+		// machine that gives less refuses the launch, and is asked then.
+		Caps: sandbox.Expected(),
+	}
+	if e.git != nil {
+		spec.GitDir, spec.CommonDir, spec.Ignored = e.git.GitDir, e.git.Common, live.Ignored
+	}
+	return spec, nil
 }
 
 // mode is the weakest isolation of those who took part; advisory when nobody

@@ -93,10 +93,18 @@ type lazyCheck struct {
 	remote bool
 	family wire.Family // of a provider: what it is asked in
 	run    func(ctx context.Context, c *worktree.Candidate) (checks.Result, error)
+	// known, if set, is asked before a tree is built; see checks.Known.
+	known func(ctx context.Context) (checks.Result, bool)
 }
 
 func (l *lazyCheck) Name() string { return l.name }
 func (l *lazyCheck) Remote() bool { return l.remote }
+func (l *lazyCheck) Known(ctx context.Context) (checks.Result, bool) {
+	if l.known == nil {
+		return checks.Result{}, false
+	}
+	return l.known(ctx)
+}
 func (l *lazyCheck) Run(ctx context.Context, c *worktree.Candidate) (checks.Result, error) {
 	return l.run(ctx, c)
 }

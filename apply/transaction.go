@@ -31,6 +31,7 @@ type tx struct {
 	started time.Time
 	txid    string
 	lock    *lock.Lock
+	place   *waiter // among those who wait for the workspace; nil: nobody can
 
 	stamp     *snapshot.Stamp
 	file      editplan.File
@@ -76,12 +77,17 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 	}
 	t := &tx{e: e, r: r, started: e.now(), txid: "tx-" + home.Random(12)}
 	e.o.Step("waiting for the workspace")
+	t.place = e.wait(ctx, r)
+	defer t.place.end()
 	lk, err := e.line.Acquire(ctx, e.ws.LockDir())
 	if err != nil {
+		t.place.leave(false)
 		return nil, t.fail(ctx, fmt.Errorf("lock workspace: %w", err), receipt.Failed)
 	}
 	t.lock = lk
 	defer lk.Unlock()
+	t.place.turn()
+	defer func() { t.place.leave(t.committed()) }()
 	defer t.closeView()
 	if err := t.run(ctx); err != nil {
 		out := receipt.Failed
@@ -316,7 +322,10 @@ func (t *tx) mergeable(in preconditions.Input, items refusal.List) refusal.List 
 
 // check runs what the policy and the caller require, and decides.
 func (t *tx) check(ctx context.Context) (bool, error) {
-	if err := t.e.runChecks(ctx, t); err != nil {
+	t.place.checks(true)
+	err := t.e.runChecks(ctx, t)
+	t.place.checks(false)
+	if err != nil {
 		return false, err
 	}
 	if err := ctx.Err(); err != nil {

@@ -110,8 +110,16 @@ type Result struct {
 	DirectWrite bool
 	Method      worktree.Method // how the candidate was made
 	Runs        int             // how often the check ran, 1 to 3
+	Early       *Early          // it ran before its turn; nil: it did not
 	Notes       []string        // facts about the candidate: fallbacks, files left out
 	Provided                    // of a provider; zero for a command check
+}
+
+// Early is what a check looked at that ran while its plan waited: the after-state that
+// was foreseen, and that the plan then left.
+type Early struct {
+	Began      time.Time
+	Rev, Dirty string
 }
 
 // Check is one opinion.

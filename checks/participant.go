@@ -1,6 +1,8 @@
 package checks
 
 import (
+	"context"
+
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/seam/wire"
 )
@@ -101,6 +103,21 @@ type Accepted struct {
 type Remote interface {
 	Check
 	Remote() bool
+}
+
+// Known is a check whose answer over the after-state as it is now may be there already.
+// Run asks it first, and builds no scratch tree for an answer that is. That answer
+// counts as a run: the live tree is looked at afterwards, and what moved voids it.
+type Known interface {
+	Check
+	Known(ctx context.Context) (Result, bool)
+}
+
+func known(ctx context.Context, c Check) (Result, bool) {
+	if k, ok := c.(Known); ok {
+		return k.Known(ctx)
+	}
+	return Result{}, false
 }
 
 func isRemote(c Check) bool {

@@ -73,6 +73,7 @@ type Limits struct {
 	Operations   int64 // of one plan
 	Callbacks    int64 // of one provider request
 	OutputBytes  int64 // of a check, kept
+	ChecksAtOnce int64 // of how many applies of a host; 1: none is checked before its turn
 }
 
 // Provider is what an enrolled provider is asked, and its pinned configuration.
@@ -322,7 +323,7 @@ func readLimits(r *reader, v canon.Value, path string) Limits {
 	var l Limits
 	r.integers(v, path, 1, map[string]*int64{
 		"messageBytes": &l.MessageBytes, "planBytes": &l.PlanBytes, "blobBytes": &l.BlobBytes,
-		"operations": &l.Operations, "callbacks": &l.Callbacks, "outputBytes": &l.OutputBytes,
+		"operations": &l.Operations, "callbacks": &l.Callbacks, "outputBytes": &l.OutputBytes, "checksAtOnce": &l.ChecksAtOnce,
 	})
 	if l.MessageBytes > 0 && l.MessageBytes < MinMessageBytes {
 		r.fail(path+".messageBytes", "%d, must be at least %d", l.MessageBytes, MinMessageBytes)

@@ -126,6 +126,7 @@ type configLimits struct {
 	Operations   int64 `json:"operations,omitempty"`
 	Callbacks    int64 `json:"callbacks,omitempty"`
 	OutputBytes  int64 `json:"outputBytes,omitempty"`
+	ChecksAtOnce int64 `json:"checksAtOnce,omitempty"`
 }
 
 type configProvider struct {

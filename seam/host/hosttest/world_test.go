@@ -402,7 +402,11 @@ func create(path, after string) obj {
 func proposal(id string, base obj, ops ...obj) obj {
 	var touched []obj
 	for _, o := range ops {
-		touched = append(touched, obj{"path": o["path"], "kind": o["kind"], "precondition": o["precondition"]})
+		r := obj{"path": o["path"], "kind": o["kind"], "precondition": o["precondition"]}
+		if o["to"] != nil {
+			r["to"] = o["to"]
+		}
+		touched = append(touched, r)
 	}
 	return obj{
 		"proposalId": id, "status": "complete", "baseline": base,
