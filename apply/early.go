@@ -92,8 +92,8 @@ var errMovedEarly = errors.New("the tree is not the foreseen one any more")
 // judgeEarly runs the command checks of r over the live tree with the changes in it:
 // those of everybody ahead, and r's own. All of them are in the scratch tree's own
 // layer, so that it does not show when those ahead make theirs. What the live tree is
-// apart from them must be the same before and after the checks. The answers are nil
-// unless all of them are complete.
+// apart from them must be the same before and after the checks. There are no answers
+// unless all are complete ones. An error means that it may be tried again.
 func (e *Engine) judgeEarly(ctx context.Context, r Request, changes []soon, found func(state)) (map[string]checks.Result, error) {
 	live := snapshot.NewLive(e.root)
 	perms := map[snapshot.Path]uint32{}
@@ -101,7 +101,7 @@ func (e *Engine) judgeEarly(ctx context.Context, r Request, changes []soon, foun
 	for _, c := range changes {
 		if rules(c.Path.String()) {
 			// What is ignored afterwards is another question than what was looked at.
-			return nil, nil
+			return map[string]checks.Result{}, nil
 		}
 		if c.exact {
 			perms[c.Path] = c.perm
@@ -160,7 +160,7 @@ func (e *Engine) judgeEarly(ctx context.Context, r Request, changes []soon, foun
 	out := map[string]checks.Result{}
 	for _, res := range rep.Results {
 		if res.Status != checks.Passed && res.Status != checks.Failed {
-			return nil, nil
+			return map[string]checks.Result{}, nil // why not is found out under the lock, where it can be told
 		}
 		res.Early = &checks.Early{Began: began, Rev: over.base.Rev, Dirty: over.base.Dirty}
 		out[res.Name] = res

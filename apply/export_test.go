@@ -6,3 +6,6 @@ func (e *Engine) SetDirty(n int64) { e.dirty = func() (int64, error) { return n,
 
 // CountDirty counts into n how often a transaction or its forecast asks what the host has unwritten.
 func (e *Engine) CountDirty(n *int) { e.dirty = func() (int64, error) { *n++; return 0, nil } }
+
+// SameRoot tells whether the workspace is still the directory that was opened.
+func (e *Engine) SameRoot() error { return e.sameRoot() }

@@ -62,7 +62,7 @@ type work struct {
 	tell func(ctx context.Context) (changes []soon, refused bool, err error)
 	// judge runs its checks over the live tree with the changes in it, and calls found
 	// with the state that this is as soon as that is known. What it returns are complete
-	// answers, or nil.
+	// answers, or none; with an error it is tried again.
 	judge func(ctx context.Context, changes []soon, found func(state)) (map[string]checks.Result, error)
 }
 
@@ -85,6 +85,7 @@ type early struct {
 	results map[string]checks.Result
 	done    chan struct{} // closed with results set, if there are any
 	ended   bool
+	failed  bool // with nothing that holds
 }
 
 // assumption is that a waiter makes the changes that it wanted at that version.
@@ -323,11 +324,12 @@ func (w *waiter) begin(ahead []*waiter) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		e.ended = true
-		if err == nil && ctx.Err() == nil {
+		e.failed = err != nil || ctx.Err() != nil
+		if !e.failed {
 			e.results = res
 		}
 		close(e.done)
-		if e.results == nil && !w.holds {
+		if e.failed && !w.holds {
 			// Ended from outside it may begin again; by itself not without end.
 			if w.early, w.tries = nil, w.tries+1; ctx.Err() != nil {
 				w.tries = 0

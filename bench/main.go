@@ -28,7 +28,7 @@ import (
 )
 
 // allGroups are the groups of rows, in the order in which they are measured.
-var allGroups = []string{"apply", "stamp", "growth", "scratch", "sandbox", "bytes", "start", "host", "peers", "memory", "resident"}
+var allGroups = []string{"apply", "stamp", "growth", "scratch", "sandbox", "bytes", "start", "host", "peers", "memory", "resident", "waiting"}
 
 // config is what a run was asked for and found.
 type config struct {
@@ -60,11 +60,19 @@ func main() {
 	only := flag.String("run", "", "only rows whose group matches `REGEXP`: "+strings.Join(allGroups, ", "))
 	peers := flag.String("peers", "bin/peers", "`DIRECTORY` of programs to compare with, made by make peers")
 	asp := flag.String("asp", "", "measure the binary at `PATH` instead of building one, to profile it for example")
+	spend := flag.Duration("burn", 0, "use so much processor time and end; the check of some rows does")
 	runs := flag.Int("n", 0, "runs of each contender (0: 7, or 11 with -full)")
 	flag.Parse()
 	if flag.NArg() > 0 || *short && *full {
 		fmt.Fprintln(os.Stderr, "bench: give -short or -full, and no arguments")
 		os.Exit(2)
+	}
+	if *spend > 0 {
+		if err := burn(*spend); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
 	}
 	if *svg != "" {
 		err := drawChart(*svg, *jsonFile)
@@ -112,6 +120,7 @@ func (c *config) run(ctx context.Context, jsonFile string) error {
 	rows := map[string]func(context.Context) error{
 		"apply": c.applyRows, "stamp": c.stampRows, "growth": c.growthRows, "scratch": c.scratchRows, "sandbox": c.sandboxRows,
 		"bytes": c.bytesRows, "start": c.startRows, "host": c.hostRows, "peers": c.peerRows, "memory": c.memoryRows, "resident": c.residentRows,
+		"waiting": c.waitingRows,
 	}
 	for _, name := range allGroups {
 		if !c.only.MatchString(name) {

@@ -76,7 +76,7 @@ func (w *world) open(dirs ...string) {
 }
 
 // applies starts an apply of one file on a connection of its own; the answer comes
-// later. The line of the host has it when the checks say so.
+// later. Its place in the line is certain only when its check is seen.
 func (s *server) applies(base obj, op obj, content string) chan answer {
 	s.w.t.Helper()
 	c := s.dial()
@@ -177,6 +177,7 @@ func TestRefusedAhead(t *testing.T) {
 	first := s.applies(b, create("bad", "1\n"), "1\n")
 	w.until("bad old")
 	second := s.applies(b, create("good", "2\n"), "2\n")
+	w.until("bad old", "bad good old")
 	third := s.applies(b, create("late", "3\n"), "3\n")
 	at := w.until("bad old", "bad good old", "bad good late old")
 	// What it says over the wrong tree is there before anybody knows that it is wrong.
@@ -198,28 +199,34 @@ func TestRefusedAhead(t *testing.T) {
 	w.clean()
 }
 
-// TestStrangerWhileWaiting: somebody writes between the early verdict and the turn. The
-// verdict is about another tree then, and is not used.
-func TestStrangerWhileWaiting(t *testing.T) {
-	w := newWorld(t, gated(2, "! [ -e b -a -e stray ]"), map[string]string{"old": "old\n"})
-	s := w.serve()
+// judgedEarly has a plan for a at the gate of its check, and one for b behind it that was
+// judged, as many of two at a time allow.
+func (w *world) judgedEarly(s *server) (first, second chan answer, gate string) {
+	w.t.Helper()
 	bl := base(s)
-	first := s.applies(bl, create("a", "1\n"), "1\n")
+	first = s.applies(bl, create("a", "1\n"), "1\n")
 	w.until("a old")
-	second := s.applies(bl, create("b", "2\n"), "2\n")
+	second = s.applies(bl, create("b", "2\n"), "2\n")
 	at := w.until("a old", "a b old")
 	c := s.dial()
 	defer c.close()
 	c.put("3\n")
 	id := c.start("host/applyProposal", applyParams(proposal("third", bl, create("c", "3\n"))))
 	w.open(at[1])
-	// Of two at a time the third is the other one only when the verdict on the second is
-	// there.
+	// The third is the other one of two only when the verdict on the second is there.
 	w.until("a old", "a b c old")
 	c.notify("$/cancelRequest", obj{"id": id})
 	c.next()
+	return first, second, at[0]
+}
+
+// TestStrangerWhileWaiting: somebody writes between the early verdict and the turn. The
+// verdict is about another tree then, and is not used.
+func TestStrangerWhileWaiting(t *testing.T) {
+	w := newWorld(t, gated(2, "! [ -e b -a -e stray ]"), map[string]string{"old": "old\n"})
+	first, second, gate := w.judgedEarly(w.serve())
 	w.write("stray", "x\n")
-	w.open(at[0])
+	w.open(gate)
 	w.open(w.until("a old stray")...) // of the first, again
 	if a := <-first; a.result["applied"] != true {
 		t.Errorf("the first: %.500s", a.raw)
@@ -227,6 +234,68 @@ func TestStrangerWhileWaiting(t *testing.T) {
 	w.open(w.until("a b old stray")...)
 	a := <-second
 	if status, runs, early := w.checked(a); a.refused() != "validation-denied" || status != "failed" || runs != 1 || early {
+		t.Errorf("the second: %s after %d runs, early %v: %.500s", status, runs, early, a.raw)
+	}
+	w.clean()
+}
+
+// TestIgnoredWhileWaiting: what is ignored belongs to no state, but a check may read it.
+func TestIgnoredWhileWaiting(t *testing.T) {
+	w := newWorld(t, gated(2, "! [ -e b -a -e stray ]"), map[string]string{"old": "old\n", ".gitignore": "stray\n"})
+	first, second, gate := w.judgedEarly(w.serve())
+	w.write("stray", "x\n")
+	w.open(gate)
+	if a := <-first; a.result["applied"] != true {
+		t.Errorf("the first: %.500s", a.raw)
+	}
+	w.open(w.until("a b old stray")...)
+	a := <-second
+	if status, runs, early := w.checked(a); a.refused() != "validation-denied" || status != "failed" || runs != 1 || early {
+		t.Errorf("the second: %s after %d runs, early %v: %.500s", status, runs, early, a.raw)
+	}
+	w.clean()
+}
+
+// TestBrokenWhileWaiting: a check that is killed has said nothing, and is asked again.
+func TestBrokenWhileWaiting(t *testing.T) {
+	w := newWorld(t, gated(2, `[ -e "$TMPDIR/ok" ] || kill -9 $$`), map[string]string{"old": "old\n"})
+	first, second, gate := w.judgedEarly(w.serve())
+	must(t, os.WriteFile(filepath.Join(gate, "ok"), nil, 0o644))
+	w.open(gate)
+	if a := <-first; a.result["applied"] != true {
+		t.Errorf("the first: %.500s", a.raw)
+	}
+	at := w.until("a b old")
+	must(t, os.WriteFile(filepath.Join(at[0], "ok"), nil, 0o644))
+	w.open(at...)
+	a := <-second
+	if status, runs, early := w.checked(a); a.result["applied"] != true || status != "passed" || runs != 1 || early {
+		t.Errorf("the second: %s after %d runs, early %v: %.500s", status, runs, early, a.raw)
+	}
+	w.clean()
+}
+
+// TestStrangerCameAndWent: what a check says that ran while a stranger's file was there is
+// not used, though the state is the foreseen one before the check and at the turn.
+func TestStrangerCameAndWent(t *testing.T) {
+	w := newWorld(t, gated(2, "! [ -e stray ]"), map[string]string{"old": "old\n"})
+	s := w.serve()
+	bl := base(s)
+	first := s.applies(bl, create("a", "1\n"), "1\n")
+	w.until("a old")
+	second := s.applies(bl, create("b", "2\n"), "2\n")
+	at := w.until("a old", "a b old")
+	w.write("stray", "x\n")
+	w.open(at[1])
+	w.until("a old", "a b old stray") // it is asked again
+	must(t, os.Remove(filepath.Join(w.root, "stray")))
+	w.open(at[0])
+	if a := <-first; a.result["applied"] != true {
+		t.Errorf("the first: %.500s", a.raw)
+	}
+	w.open(w.until("a b old")...)
+	a := <-second
+	if status, runs, early := w.checked(a); a.result["applied"] != true || status != "passed" || runs != 1 || early {
 		t.Errorf("the second: %s after %d runs, early %v: %.500s", status, runs, early, a.raw)
 	}
 	w.clean()
