@@ -15,7 +15,6 @@ import (
 	"github.com/aspengine/asp/preconditions"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/snapshot"
-	"github.com/aspengine/asp/worktree"
 )
 
 // wait takes a place among the applies of this process that wait for the workspace.
@@ -67,23 +66,6 @@ func (e *Engine) foretell(ctx context.Context, r Request) (changes []soon, refus
 		return nil, false, err
 	}
 	return t.soon(), false, nil
-}
-
-// soon is what the compiled plan changes, in a form that outlives the engine.
-func (t *tx) soon() []soon {
-	perm := t.permOf()
-	out := make([]soon, len(t.effects))
-	for i, ef := range t.effects {
-		n := t.adm.Nets[i]
-		s := soon{Effect: ef, from: n.From}
-		if s.perm, s.exact = perm(ef.Path); !ef.Gone && ef.Mode != snapshot.ModeSymlink && n.Content != editplan.ContentBlob && n.Content != editplan.ContentEdits {
-			if s.Open = nil; s.from.IsZero() {
-				s.from = ef.Path
-			}
-		}
-		out[i] = s
-	}
-	return out
 }
 
 // errMovedEarly ends an attempt to judge early. Nobody is told.
@@ -146,14 +128,13 @@ func (e *Engine) judgeEarly(ctx context.Context, r Request, changes []soon, foun
 		return nil, err
 	}
 	began := e.now()
-	rep, err := checks.Run(ctx, list,
-		func(ctx context.Context) (*worktree.Candidate, error) { return worktree.Build(ctx, spec) },
-		func(ctx context.Context) ([]string, error) {
-			if _, now, err := look(ctx); err != nil || !now.is(over) {
-				return nil, errors.Join(errMovedEarly, err)
-			}
-			return nil, nil
-		}, checks.Options{Touched: effects})
+	j.drift = func(ctx context.Context) ([]string, error) {
+		if _, now, err := look(ctx); err != nil || !now.is(over) {
+			return nil, errors.Join(errMovedEarly, err)
+		}
+		return nil, nil
+	}
+	rep, err := j.overScratch(ctx, list, spec, func(string) {}, checks.Options{Touched: effects})
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +174,7 @@ func (e *Engine) sameRoot() error {
 // about the very state that the transaction would leave now. The look that this rests on
 // is confirmed by a walk afterwards, as after any check (tx.drift).
 func (t *tx) verdictAhead(ctx context.Context, name string) (checks.Result, bool) {
-	if !t.place.waits() {
+	if !t.place.asked() {
 		return checks.Result{}, false
 	}
 	after, err := t.e.ws.After(ctx, t.stamp, t.effects)

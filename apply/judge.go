@@ -280,33 +280,37 @@ func (j *judgement) overCandidate(ctx context.Context, list []checks.Check) erro
 	if err != nil {
 		return err
 	}
-	base := spec.ScratchBase
-	if _, err := worktree.Sweep(ctx, base); err != nil {
+	if _, err := worktree.Sweep(ctx, spec.ScratchBase); err != nil {
 		j.note("left-over scratch trees: " + err.Error())
 	}
+	j.report, err = j.overScratch(ctx, list, spec, e.o.Step, opts)
+	return err
+}
+
+// overScratch runs checks over scratch trees of the spec.
+func (j *judgement) overScratch(ctx context.Context, list []checks.Check, spec worktree.Spec, step func(string), opts checks.Options) (checks.Report, error) {
 	build := func(ctx context.Context) (*worktree.Candidate, error) {
-		e.o.Step("building the scratch tree")
+		step("building the scratch tree")
 		c, err := worktree.Build(ctx, spec)
 		if err == nil {
-			e.o.Step("running checks")
+			step("running checks")
 		}
 		return c, err
 	}
-	j.report, err = checks.Run(ctx, list, build, j.drift, opts)
-	if err != nil || !refused(j.report, worktree.Overlay) && !refused(j.report, worktree.Copy) {
-		return err
+	rep, err := checks.Run(ctx, list, build, j.drift, opts)
+	if err != nil || !refused(rep, worktree.Overlay) && !refused(rep, worktree.Copy) {
+		return rep, err
 	}
 	// Nothing was started. What the machine does give decides how to go on.
-	if spec.Caps = worktree.Probe(ctx, e.ws.Root(), base); spec.Caps.CanOverlay() {
-		if !refused(j.report, worktree.Overlay) {
-			return nil
+	if spec.Caps = worktree.Probe(ctx, spec.Root, spec.ScratchBase); spec.Caps.CanOverlay() {
+		if !refused(rep, worktree.Overlay) {
+			return rep, nil
 		}
 		// The kernel took the probe's overlay and not this one; a copy costs more
 		// and shows the same tree.
 		spec.Method = worktree.Copy
 	}
-	j.report, err = checks.Run(ctx, list, build, j.drift, opts)
-	return err
+	return checks.Run(ctx, list, build, j.drift, opts)
 }
 
 // scratchSpec is what a scratch tree over the live one, as the stamp saw it, is built by.

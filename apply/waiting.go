@@ -169,7 +169,7 @@ func (w *waiter) leave(committed bool) {
 	if i := slices.Index(q.line, w); i >= 0 {
 		q.line = slices.Delete(q.line, i, i+1)
 	}
-	if committed {
+	if committed && q.wanted() >= 0 {
 		// Who wanted to change the same was told about a tree that is gone.
 		mine := newGround(w.changes)
 		for _, o := range q.line {
@@ -216,8 +216,8 @@ func (w *waiter) claim(now state) map[string]checks.Result {
 	return e.results
 }
 
-// waits tells whether anything was asked early for w.
-func (w *waiter) waits() bool {
+// asked tells whether anything was asked early for w.
+func (w *waiter) asked() bool {
 	if w == nil {
 		return false
 	}
@@ -229,11 +229,9 @@ func (w *waiter) waits() bool {
 // schedule starts and ends early work after any change, from the front of the line to
 // its end. The caller holds the mutex.
 func (q *waiting) schedule() {
-	last := -1 // nothing has to be known of those behind it
-	for i, w := range q.line {
-		if w.wants && !w.holds {
-			last = i
-		}
+	last := q.wanted()
+	if last < 0 {
+		return
 	}
 	var ahead []*waiter // those that will change something, so far
 	taken := newGround(nil)
@@ -263,6 +261,17 @@ func (q *waiting) schedule() {
 			taken.add(w.changes)
 		}
 	}
+}
+
+// wanted is the last one that wants to be judged early: nothing has to be known of those
+// behind it. -1 where there is none. The caller holds the mutex.
+func (q *waiting) wanted() int {
+	for i, w := range slices.Backward(q.line) {
+		if w.wants && !w.holds {
+			return i
+		}
+	}
+	return -1
 }
 
 // full tells whether nothing more may be begun early. The caller holds the mutex.
@@ -365,59 +374,4 @@ func (e *early) complains() bool {
 		}
 	}
 	return false
-}
-
-// soon is one change as it is foreseen. Open is nil where the bytes are those of the
-// live file at from: whoever reads them does it through a workspace of its own.
-type soon struct {
-	snapshot.Effect
-	from  snapshot.Path // what is read, and so may not be changed by somebody else
-	perm  uint32
-	exact bool // perm is known
-}
-
-func (s soon) is(o soon) bool {
-	return s.Path == o.Path && s.Gone == o.Gone && s.Digest == o.Digest && s.Size == o.Size && s.Mode == o.Mode &&
-		s.from == o.from && s.perm == o.perm && s.exact == o.exact
-}
-
-// ground is where changes are made, to find out who else comes near.
-type ground struct {
-	at, above map[snapshot.Path]bool
-}
-
-func newGround(changes []soon) *ground {
-	g := &ground{map[snapshot.Path]bool{}, map[snapshot.Path]bool{}}
-	g.add(changes)
-	return g
-}
-
-func (g *ground) add(changes []soon) {
-	for _, c := range changes {
-		for _, p := range c.paths() {
-			g.at[p] = true
-			for _, up := range p.Parents() {
-				g.above[up] = true
-			}
-		}
-	}
-}
-
-// meets tells whether one of the changes is at, above or below one that was added.
-func (g *ground) meets(changes []soon) bool {
-	for _, c := range changes {
-		for _, p := range c.paths() {
-			if g.at[p] || g.above[p] || slices.ContainsFunc(p.Parents(), func(up snapshot.Path) bool { return g.at[up] }) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (s soon) paths() []snapshot.Path {
-	if s.from.IsZero() || s.from == s.Path {
-		return []snapshot.Path{s.Path}
-	}
-	return []snapshot.Path{s.Path, s.from}
 }

@@ -10,27 +10,11 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
 // checkTime is what the check of the rows below takes, of a processor.
 const checkTime = 200 * time.Millisecond
-
-// burn uses so much processor time.
-func burn(d time.Duration) error {
-	for {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			return err
-		}
-		if time.Duration(u.Utime.Nano()+u.Stime.Nano()) >= d {
-			return nil
-		}
-		for end := time.Now().Add(time.Millisecond); time.Now().Before(end); {
-		}
-	}
-}
 
 // waitingRows let clients apply to one workspace whose every apply has to pass a check:
 // one client, and several, whose plans are checked while they wait.

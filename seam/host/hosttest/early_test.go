@@ -117,7 +117,8 @@ func (w *world) checked(a answer) (status string, runs int, early bool) {
 	c := r.Evidence.Checks[0]
 	if c.Early != nil {
 		after, _ := a.result["baselineAfter"].(obj)
-		if _, err := time.Parse(time.RFC3339Nano, c.Early.Began); err != nil || after != nil && (c.Early.State.Rev != after["rev"] || c.Early.State.Dirty != after["dirty"]) {
+		dirty, _ := after["dirty"].(string)
+		if _, err := time.Parse(time.RFC3339Nano, c.Early.Began); err != nil || after != nil && (c.Early.State.Rev != after["rev"] || c.Early.State.Dirty != dirty) {
 			w.t.Errorf("judged early: %+v, and the apply left %v", *c.Early, after)
 		}
 	}
@@ -142,7 +143,15 @@ func base(s *server) obj {
 // TestWaitingPlansAreChecked: the checks of three plans stand at their gates at once, each
 // over what those ahead of it leave; what they say is used, and nothing runs twice.
 func TestWaitingPlansAreChecked(t *testing.T) {
+	t.Run("git", func(t *testing.T) { waitingPlans(t, true) })
+	t.Run("plain directory", func(t *testing.T) { waitingPlans(t, false) })
+}
+
+func waitingPlans(t *testing.T, git bool) {
 	w := newWorld(t, gated(3, "true"), map[string]string{"old": "old\n"})
+	if !git {
+		must(t, os.RemoveAll(filepath.Join(w.root, ".git")))
+	}
 	s := w.serve()
 	b := base(s)
 	var answers []chan answer
@@ -297,6 +306,35 @@ func TestStrangerCameAndWent(t *testing.T) {
 	a := <-second
 	if status, runs, early := w.checked(a); a.result["applied"] != true || status != "passed" || runs != 1 || early {
 		t.Errorf("the second: %s after %d runs, early %v: %.500s", status, runs, early, a.raw)
+	}
+	w.clean()
+}
+
+// TestRuleOverManyPlans: plans that do not meet and that each pass alone may together break
+// what the check holds. As many go through as the rule lets, whatever ran before its turn.
+func TestRuleOverManyPlans(t *testing.T) {
+	const plans, most = 10, 5
+	w := newWorld(t, `{"limits":{"checksAtOnce":4},"checks":{"few":{"argv":["sh","-c","test $(ls | wc -l) -le 5"],"required":true,"callSites":["interactive"]}}}`, nil)
+	s := w.serve()
+	b := base(s)
+	answers := make([]answer, plans)
+	together(plans, func(i int) {
+		content := fmt.Sprint(i)
+		answers[i] = <-s.applies(b, create("f"+content, content), content)
+	})
+	applied := 0
+	for _, a := range answers {
+		switch {
+		case a.result["applied"] == true:
+			applied++
+		case a.refused() != "validation-denied":
+			t.Errorf("%.500s", a.raw)
+		}
+	}
+	found, err := filepath.Glob(filepath.Join(w.root, "f*"))
+	must(t, err)
+	if applied != most || len(found) != most {
+		t.Errorf("%d applied, %d files, want %d", applied, len(found), most)
 	}
 	w.clean()
 }
