@@ -58,6 +58,11 @@ func (e *Engine) foretell(ctx context.Context, r Request) (changes []soon, refus
 	if t.plan, items, err = editplan.Compile(f, planLimits(e.cfg), t.lookup()); err != nil || len(items) > 0 {
 		return nil, true, err
 	}
+	if t.plan.Baseline != t.stamp.Baseline {
+		if known, err := e.issued(t.plan.Baseline); err != nil || !known {
+			return nil, true, err
+		}
+	}
 	t.adm, items, err = preconditions.Check(ctx, t.view, preconditions.Input{Plan: t.plan, Workspace: e.ws, Stamp: t.stamp})
 	if err != nil || len(items) > 0 {
 		return nil, true, err

@@ -63,7 +63,7 @@ func change(t *testing.T, path string, b byte) soon {
 func TestWaitingModel(t *testing.T) {
 	const max = 3
 	used := 0
-	for seed := range uint64(300) {
+	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		m := &tree{files: map[snapshot.Path]byte{}}
 		q := newWaiting()
@@ -215,5 +215,21 @@ func TestWaitingOrder(t *testing.T) {
 		for got := range began {
 			t.Errorf("%d at a time: also over %q", max, got)
 		}
+	}
+}
+
+// TestStateIs: what is ignored belongs to no baseline, but a check may read it.
+func TestStateIs(t *testing.T) {
+	of := func(rev, dirty string, count int, names ...string) state {
+		return state{snapshot.Baseline{Rev: rev, Dirty: dirty}, snapshot.Ignored{Names: names, Count: count}}
+	}
+	a := of("r", "d", 1, "x/")
+	for _, o := range []state{of("s", "d", 1, "x/"), of("r", "e", 1, "x/"), of("r", "d", 2, "x/"), of("r", "d", 1, "y/"), of("r", "d", 0)} {
+		if a.is(o) || !o.is(o) {
+			t.Errorf("%v is %v", a, o)
+		}
+	}
+	if !a.is(of("r", "d", 1, "x/")) {
+		t.Error("the same state is another one")
 	}
 }

@@ -148,7 +148,7 @@ func looks() []row {
 			text: "	if e.over == nil || !e.over.is(now) {\n		return nil\n", mutant: "	if e.over == nil {\n		return nil\n"},
 		{id: "re-stamp-early-verdict-on-the-binary", kind: "re-stamp", file: "apply/waiting.go", pkg: "seam/host/hosttest", run: "TestStrangerWhileWaiting",
 			text: "	if e.over == nil || !e.over.is(now) {\n		return nil\n", mutant: "	if e.over == nil {\n		return nil\n"},
-		{id: "re-stamp-early-ignored", kind: "re-stamp", file: "apply/waiting.go", pkg: "seam/host/hosttest", run: "TestIgnoredWhileWaiting",
+		{id: "re-stamp-early-ignored", kind: "re-stamp", file: "apply/waiting.go", pkg: "apply", run: "TestStateIs",
 			text: "s.ignored.Count == o.ignored.Count && slices.Equal(s.ignored.Names, o.ignored.Names)", mutant: "true"},
 		{id: "re-stamp-early-check", kind: "re-stamp", file: "apply/early.go", pkg: "seam/host/hosttest", run: "TestStrangerCameAndWent",
 			text: "err != nil || !now.is(over) {", mutant: "err != nil || !now.is(over) && false {"},
