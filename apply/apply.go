@@ -55,7 +55,7 @@ type Options struct {
 	// Shares is an engine of a process that lives on, with Reside called on it. If
 	// this one opens the same git work tree, it looks at it through that engine's
 	// memory, and if it opens the same workspace, it waits for it in that engine's
-	// line. It outlives this one. nil: each engine looks and waits for itself.
+	// line, and its checks may run meanwhile. It outlives this one. nil: each engine looks and waits for itself.
 	Shares *Engine
 	// UserHome is the user's home directory, hidden from checks.
 	UserHome string

@@ -34,7 +34,9 @@ type View = preconditions.View
 
 // Loader gives the plan. It runs under the workspace lock, so an importer that
 // takes preconditions from the present state and the transaction that checks
-// them see the same one. Refusals end the attempt like any other.
+// them see the same one. Refusals end the attempt like any other. Where an apply waits
+// behind others of its process, it may also be called before that, by another goroutine,
+// to foresee what it will do: it has to be safe for that, and may not use anything up.
 type Loader func(ctx context.Context, v *View, base snapshot.Baseline) (editplan.File, refusal.List, error)
 
 // Request is one wish to apply.
