@@ -121,7 +121,7 @@ func movedCode(c refusal.Code) bool {
 // that the workspace moved. It tells whether there is another plan now; without
 // one the first reasons stand.
 func (t *tx) repropose(ctx context.Context, items refusal.List) (bool, error) {
-	if t.editor == nil || t.editor.from == nil || t.e.o.Providers == nil || t.asked >= maxReproposals {
+	if t.trial || t.editor == nil || t.editor.from == nil || t.e.o.Providers == nil || t.asked >= maxReproposals {
 		return false, nil
 	}
 	if slices.ContainsFunc(items, func(it refusal.Item) bool { return !movedCode(it.Code) }) {

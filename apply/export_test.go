@@ -9,3 +9,6 @@ func (e *Engine) CountDirty(n *int) { e.dirty = func() (int64, error) { *n++; re
 
 // SameRoot tells whether the workspace is still the directory that was opened.
 func (e *Engine) SameRoot() error { return e.sameRoot() }
+
+// InLine is how many of this process have the workspace or wait for it.
+func (e *Engine) InLine() int { return e.line.Len() }

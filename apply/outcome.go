@@ -27,6 +27,9 @@ func (t *tx) refuse(ctx context.Context, items refusal.List) (bool, error) {
 }
 
 func (t *tx) refuseAs(ctx context.Context, items refusal.List, out receipt.Outcome) (bool, error) {
+	if t.trial {
+		return false, errAlone
+	}
 	t.answer.Refusals = items
 	if t.r.DryRun {
 		return t.dryRun(ctx, items)
@@ -74,6 +77,9 @@ func (t *tx) repeatOr(first *receipt.Stored, err error) (bool, error) {
 
 // repeat answers a request that was carried out before.
 func (t *tx) repeat(first *receipt.Stored) (bool, error) {
+	if t.trial {
+		return false, errAlone
+	}
 	var r wire.ApplyProposalResult
 	if err := wire.Decode(first.Result, &r); err != nil {
 		return false, fmt.Errorf("read the stored result of proposal %q: %w", t.proposalID(), err)
@@ -131,7 +137,7 @@ func (t *tx) assurance(out receipt.Outcome) wire.ApplyAssurance {
 	switch out {
 	case receipt.Applied:
 		if t.facts != nil {
-			g, why = t.facts.Guarantee(), t.facts.Detail()
+			g, why = t.facts.Guarantee(), t.facts.Detail()+t.others()
 		} else {
 			why = "the plan changes nothing, nothing was written"
 		}
@@ -307,16 +313,30 @@ func RequestDigest(method string, params canon.Value) string {
 // index and the pack of pre-images by one barrier. Called again with the same
 // evidence it changes nothing.
 func (e *Engine) keep(ctx context.Context, evidence []byte, style commit.SyncStyle) error {
-	ent, txid, err := decodeEvidence(evidence)
+	entries, txid, err := decodeEvidence(evidence)
 	if err != nil {
 		return fmt.Errorf("read commit record: %w", err)
 	}
-	_, err = e.keepEntry(ctx, ent, txid, style)
-	return err
+	for _, ent := range entries {
+		if _, err := e.appendEntry(ctx, ent); err != nil {
+			return err
+		}
+	}
+	return e.syncEntries(txid, style)
 }
 
 // keepEntry is keep for who has the entry still in memory.
 func (e *Engine) keepEntry(ctx context.Context, ent receipt.Entry, txid string, style commit.SyncStyle) (*receipt.Stored, error) {
+	st, err := e.appendEntry(ctx, ent)
+	if err != nil {
+		return nil, err
+	}
+	return st, e.syncEntries(txid, style)
+}
+
+// appendEntry puts the entry into the store, without a barrier; one that is there already
+// is as good.
+func (e *Engine) appendEntry(ctx context.Context, ent receipt.Entry) (*receipt.Stored, error) {
 	st, err := e.receipts.Get(ent.Receipt.ReceiptID)
 	if err != nil && !errors.Is(err, receipt.ErrNoReceipt) {
 		// A power cut may have kept its name and not its bytes. Then it comes back
@@ -333,12 +353,14 @@ func (e *Engine) keepEntry(ctx context.Context, ent receipt.Entry, txid string, 
 			st, err = e.receipts.Get(ent.Receipt.ReceiptID)
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
+	return st, err
+}
+
+// syncEntries makes what was appended durable, and the pack of the transaction with it.
+func (e *Engine) syncEntries(txid string, style commit.SyncStyle) error {
 	packs, err := e.state.Sub(home.Packs)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	mode := home.WholeFS
 	if style == commit.SyncEach {
@@ -346,21 +368,29 @@ func (e *Engine) keepEntry(ctx context.Context, ent receipt.Entry, txid string, 
 		if f, err := packs.Open(txid + ".pack"); err == nil {
 			err = errors.Join(f.Sync(), f.Close())
 			if err != nil {
-				return nil, fmt.Errorf("sync pre-images: %w", err)
+				return fmt.Errorf("sync pre-images: %w", err)
 			}
 		}
 	}
 	e.receipts.Batch().Touch(packs)
-	return st, e.receipts.Sync(mode)
+	return e.receipts.Sync(mode)
 }
 
 // encodeEvidence is the form in which a receipt waits in the commit record.
 func encodeEvidence(e *receipt.Entry, txid string) ([]byte, error) {
+	v, err := evidenceValue(e, txid)
+	if err != nil {
+		return nil, err
+	}
+	return v.Bytes(), nil
+}
+
+func evidenceValue(e *receipt.Entry, txid string) (canon.Value, error) {
 	// What is in a commit record must be what can be stored, now that nothing
 	// is decided yet: afterwards no clean-up could end the transaction.
 	r, err := e.Form()
 	if err != nil {
-		return nil, err
+		return canon.Value{}, err
 	}
 	m := []canon.Member{
 		{Key: "receipt", Value: r},
@@ -371,15 +401,38 @@ func encodeEvidence(e *receipt.Entry, txid string) ([]byte, error) {
 		{Key: "evidence", Value: e.Evidence},
 		{Key: "result", Value: e.Result},
 	}
-	return canon.ObjectOf(m...).Bytes(), nil
+	return canon.ObjectOf(m...), nil
 }
 
-func decodeEvidence(b []byte) (receipt.Entry, string, error) {
-	var e receipt.Entry
+// decodeEvidence reads the entries of a commit record, in their order, and the
+// transaction that they have in common.
+func decodeEvidence(b []byte) ([]receipt.Entry, string, error) {
 	v, err := canon.Parse(b, canon.Limits{Bytes: 64 << 20, Depth: 100})
 	if err != nil {
-		return e, "", err
+		return nil, "", err
 	}
+	group, ok := v.Get("group")
+	if !ok {
+		group = canon.ArrayOf(v)
+	}
+	var out []receipt.Entry
+	txid := ""
+	for _, x := range group.Elements() {
+		e, id, err := decodeEntry(x)
+		if err != nil || txid != "" && id != txid {
+			return nil, "", errors.Join(err, errors.New("the commit record is of no transaction of ours"))
+		}
+		txid = id
+		out = append(out, e)
+	}
+	if len(out) == 0 {
+		return nil, "", errors.New("the commit record names no proposal")
+	}
+	return out, txid, nil
+}
+
+func decodeEntry(v canon.Value) (receipt.Entry, string, error) {
+	var e receipt.Entry
 	str := func(k string) string { m, _ := v.Get(k); return m.Str() }
 	r, _ := v.Get("receipt")
 	if err := wire.Decode(r, &e.Receipt); err != nil {
@@ -395,12 +448,7 @@ func decodeEvidence(b []byte) (receipt.Entry, string, error) {
 // written, and is stored here where nothing was.
 func (t *tx) conclude(ctx context.Context) (bool, error) {
 	if t.sealed != nil {
-		st := t.stored
-		if st == nil {
-			// The journal stays and recovery stores it; the answer is known.
-			st = &receipt.Stored{Result: t.unstored()}
-		}
-		t.adopt(*t.sealed, st)
+		t.adoptSealed()
 		t.collect()
 		return true, nil
 	}
@@ -409,6 +457,16 @@ func (t *tx) conclude(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	return true, t.store(ctx, e)
+}
+
+// adoptSealed makes what was committed the answer.
+func (t *tx) adoptSealed() {
+	st := t.stored
+	if st == nil {
+		// The journal stays and recovery stores it; the answer is known.
+		st = &receipt.Stored{Result: t.unstored()}
+	}
+	t.adopt(*t.sealed, st)
 }
 
 // keepSealed stores the receipt that lies in the commit record. It is stored once its

@@ -75,14 +75,27 @@ func (t *tx) pack(ctx context.Context) error {
 		return fmt.Errorf("keep pre-images: %w", err)
 	}
 	defer w.Close()
+	n, err := t.packInto(ctx, w)
+	if err != nil || n == 0 {
+		return err
+	}
+	if err := w.Finish(); err != nil {
+		return fmt.Errorf("keep pre-images: %w", err)
+	}
+	t.packed = true
+	return nil
+}
+
+// packInto adds the pre-images to a pack and tells how many.
+func (t *tx) packInto(ctx context.Context, w *snapshot.PackWriter) (int, error) {
 	t.kept = map[snapshot.Path]kept{}
 	n := 0
 	for i, c := range t.changes {
 		if err := ctx.Err(); err != nil {
-			return err
+			return 0, err
 		}
 		if err := t.packRenamed(w, t.adm.Nets[i], c); err != nil {
-			return fmt.Errorf("keep what was edited in %.200q: %w", c.Path, err)
+			return 0, fmt.Errorf("keep what was edited in %.200q: %w", c.Path, err)
 		}
 		if c.Before == nil || !t.adm.Nets[i].MovedTo.IsZero() {
 			continue
@@ -90,24 +103,17 @@ func (t *tx) pack(ctx context.Context) error {
 		if c.Before.Kind == vfs.KindSymlink {
 			target := t.adm.Fact(c.Path).Target
 			if err := w.Add(c.Before.Digest, int64(len(target)), bytes.NewReader([]byte(target))); err != nil {
-				return fmt.Errorf("keep pre-image of %.200q: %w", c.Path, err)
+				return 0, fmt.Errorf("keep pre-image of %.200q: %w", c.Path, err)
 			}
 			n++
 			continue
 		}
 		if err := t.packFile(w, t.adm.Nets[i], c); err != nil {
-			return fmt.Errorf("keep pre-image of %.200q: %w", c.Path, err)
+			return 0, fmt.Errorf("keep pre-image of %.200q: %w", c.Path, err)
 		}
 		n++
 	}
-	if n == 0 {
-		return nil
-	}
-	if err := w.Finish(); err != nil {
-		return fmt.Errorf("keep pre-images: %w", err)
-	}
-	t.packed = true
-	return nil
+	return n, nil
 }
 
 func (t *tx) packFile(w *snapshot.PackWriter, n editplan.Net, c commit.Change) error {

@@ -40,6 +40,7 @@ func (e *Engine) recoverLocked(ctx context.Context) ([]commit.Recovered, error) 
 			_ = e.packs.Drop(r.TxID) // bounded by the retention anyway
 		}
 	}
+	rec = apart(rec)
 	if err != nil {
 		return rec, err
 	}

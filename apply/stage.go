@@ -25,13 +25,19 @@ import (
 
 // foresee computes the baseline that the after-state has.
 func (t *tx) foresee(ctx context.Context) error {
+	if t.after != nil {
+		return nil
+	}
 	b, err := t.e.ws.After(ctx, t.stamp, t.effects)
 	if err != nil {
 		return fmt.Errorf("baseline of the after-state: %w", err)
 	}
-	w := wire.Baseline{Rev: b.Rev, Dirty: b.Dirty, StampedAt: receipt.Time(t.e.now())}
-	t.after = &w
+	t.after = wireBaseline(b, t.e.now())
 	return nil
+}
+
+func wireBaseline(b snapshot.Baseline, at time.Time) *wire.Baseline {
+	return &wire.Baseline{Rev: b.Rev, Dirty: b.Dirty, StampedAt: receipt.Time(at)}
 }
 
 // stagedName is the file that holds a staged proposal.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aspengine/asp/apply/commit"
@@ -63,6 +64,9 @@ type tx struct {
 	editor    *editor      // nil: the plan is the caller's own
 	asked     int          // how often its provider was asked for it again
 	xfacts    *exchange.Facts
+	trial     bool           // it is tried whether it can be part of a group; nothing is stored
+	together  int            // how many proposals the transaction carries out, if more than one
+	last      *wire.Baseline // after all of them
 }
 
 // Apply runs one transaction: the contract's section 7, stage by stage. A
@@ -79,7 +83,11 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 	e.o.Step("waiting for the workspace")
 	t.place = e.wait(ctx, r)
 	defer t.place.end()
-	lk, err := e.line.Acquire(ctx, e.ws.LockDir())
+	lk, m, err := e.queue(ctx, r, t.started)
+	if m != nil {
+		t.place.leave(m.err == nil)
+		return m.answer, m.err
+	}
 	if err != nil {
 		t.place.leave(false)
 		return nil, t.fail(ctx, fmt.Errorf("lock workspace: %w", err), receipt.Failed)
@@ -97,7 +105,11 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 		return &t.answer, t.fail(context.WithoutCancel(ctx), err, out)
 	}
 	if a := t.answer; e.o.Providers != nil && a.Outcome == receipt.Applied && !a.Repeated && a.Result != nil && a.Result.BaselineAfter != nil {
-		e.o.Providers.BaselineChanged(*a.Result.BaselineAfter)
+		now := a.Result.BaselineAfter
+		if t.last != nil {
+			now = t.last
+		}
+		e.o.Providers.BaselineChanged(*now)
 	}
 	return &t.answer, nil
 }
@@ -150,10 +162,15 @@ func (t *tx) recover(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("recover an earlier transaction: %w", err)
 	}
 	t.answer.Attention, err = commit.Attention(ctx, t.e.env(t.e.extraDirs()))
-	for _, a := range t.answer.Attention {
-		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("%q needs attention since an interrupted transaction: run `asp recover`", cut(a.Path)))
-	}
+	t.answer.Notes = append(t.answer.Notes, t.attentionNotes()...)
 	return false, err
+}
+
+func (t *tx) attentionNotes() (out []string) {
+	for _, a := range t.answer.Attention {
+		out = append(out, fmt.Sprintf("%q needs attention since an interrupted transaction: run `asp recover`", cut(a.Path)))
+	}
+	return out
 }
 
 func (t *tx) look(ctx context.Context) (bool, error) {
@@ -381,8 +398,23 @@ func (t *tx) publish(ctx context.Context) (bool, error) {
 	return t.journal(ctx)
 }
 
-// journal publishes path by path under the write-ahead journal.
+// journal publishes path by path under the write-ahead journal, together with those
+// who can be taken along.
 func (t *tx) journal(ctx context.Context) (bool, error) {
+	g, err := t.gather(ctx)
+	if err != nil {
+		return t.unlessMoved(ctx, err)
+	}
+	if g != nil {
+		if alone, err := g.publish(ctx); !alone {
+			return false, err
+		}
+		t.txid = "tx-" + home.Random(12) // the other one is used up
+	}
+	return t.journalAlone(ctx)
+}
+
+func (t *tx) journalAlone(ctx context.Context) (bool, error) {
 	o := commit.Options{
 		Tag: t.tag(),
 		Recheck: func(ctx context.Context) (refusal.List, error) {
@@ -462,7 +494,7 @@ func (r *rolledBack) Unwrap() error { return r.err }
 
 // tag names the proposal in the journal.
 func (t *tx) tag() string {
-	id := t.proposalID()
+	id := strings.TrimLeft(t.proposalID(), groupMark)
 	if len(id) > 1024 {
 		id = id[:1024]
 	}

@@ -80,9 +80,12 @@ type ExtraFile struct {
 type Options struct {
 	// Tag is kept in the journal and comes back in Recovered: the proposal id.
 	// At most 4096 bytes.
-	Tag   string
-	Extra []ExtraFile
-	Sync  SyncStyle
+	Tag string
+	// Several is how many proposals are carried out together, where it is more than
+	// one. It decides the journal's format and how much room its commit record has.
+	Several int
+	Extra   []ExtraFile
+	Sync    SyncStyle
 	// Recheck runs when everything is staged and durable and nothing is
 	// swapped. Items end the transaction as Refused, an error ends it too; the
 	// workspace is untouched in both cases.

@@ -24,7 +24,7 @@ func forge(t testing.TB, w *world, st []journal.Step, committed bool) {
 	w.ok(top.Mkdir("tx1", 0o700))
 	d := w.root(w.fs, txDir+"/tx1")
 	defer d.Close()
-	j, err := journal.Create(d, "journal", "tx1", "", []journal.Area{{Dir: "."}})
+	j, err := journal.Create(d, "journal", "tx1", "", false, []journal.Area{{Dir: "."}})
 	w.ok(err)
 	w.ok(j.Intent(st, []string{"dir", "dir/sub", "lone"}))
 	if committed {

@@ -36,7 +36,7 @@ func (t *tx) makeAreas(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if t.w, err = journal.Create(t.areas[0].dir, journalName, t.id, t.o.Tag, t.log.Areas); err != nil {
+	if t.w, err = journal.Create(t.areas[0].dir, journalName, t.id, t.o.Tag, t.o.Several > 1, t.log.Areas); err != nil {
 		return err
 	}
 	if err := t.w.Flush(); err != nil {

@@ -313,7 +313,7 @@ func (t *tx) makeReady(ctx context.Context) (refusal.List, error) {
 	if err := t.w.Intent(t.log.Steps, t.log.Emptied); err != nil {
 		return nil, err
 	}
-	if n := roomFor(len(t.log.Steps)); n <= maxRoom && t.o.Seal != nil && t.facts.Style != SyncNone {
+	if n := roomFor(len(t.log.Steps), t.o.Several); n <= maxRoom && t.o.Seal != nil && t.facts.Style != SyncNone {
 		t.w.Room(n)
 	}
 	if err := t.w.Flush(); err != nil {
@@ -334,7 +334,7 @@ func (t *tx) makeReady(ctx context.Context) (refusal.List, error) {
 
 // roomFor is how much the commit record of n steps may take, by what the receipts of
 // usual plans do. A longer one is right, too, and its sync takes longer.
-func roomFor(n int) int { return 8<<10 + n*768 }
+func roomFor(n, receipts int) int { return max(8<<10, receipts*5<<10) + n*768 }
 
 // maxRoom is where writing the room begins to cost what it saves.
 const maxRoom = 128 << 10

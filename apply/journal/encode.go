@@ -43,9 +43,9 @@ type encoder struct {
 	at  int    // start of the record being built
 }
 
-func (e *encoder) header() {
+func (e *encoder) header(version uint32) {
 	e.buf = append(e.buf, magic...)
-	e.buf = binary.LittleEndian.AppendUint32(e.buf, Version)
+	e.buf = binary.LittleEndian.AppendUint32(e.buf, version)
 	e.crc = crc32c.Checksum(e.buf[len(e.buf)-12:])
 	e.buf = binary.LittleEndian.AppendUint32(e.buf, e.crc)
 }

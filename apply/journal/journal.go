@@ -17,8 +17,10 @@ import (
 	"github.com/aspengine/asp/snapshot"
 )
 
-// Version is the format that this package writes and the newest that it reads.
-const Version = 1
+// Version is the newest format that this package writes and reads. A journal of one
+// proposal is written in format 1, which earlier releases read; one of several
+// differs in nothing but what its tag and its evidence mean, and is in format 2.
+const Version = 2
 
 // Limits of the format. Beyond them a journal is not written and not read.
 const (

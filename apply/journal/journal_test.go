@@ -44,7 +44,7 @@ func write(t testing.TB, st []journal.Step, commit bool) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := journal.Create(root, "journal", "tx1", "tag", areas())
+	w, err := journal.Create(root, "journal", "tx1", "tag", false, areas())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestRoom(t *testing.T) {
 			}
 			return b
 		}
-		w, err := journal.Create(root, "journal", "tx1", "tag", areas())
+		w, err := journal.Create(root, "journal", "tx1", "tag", false, areas())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,10 +248,10 @@ func TestManySteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := journal.Create(root, "j", strings.Repeat("x", 200), "", areas()); !errors.Is(err, journal.ErrTooLarge) {
+	if _, err := journal.Create(root, "j", strings.Repeat("x", 200), "", false, areas()); !errors.Is(err, journal.ErrTooLarge) {
 		t.Error(err)
 	}
-	w, err := journal.Create(root, "j", "tx", "", areas())
+	w, err := journal.Create(root, "j", "tx", "", false, areas())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ type Writer struct {
 
 // Create makes the journal file name in dir, which must not have it, readable
 // by nobody else, and buffers its header and Begin record. Nothing is written
-// before Flush.
-func Create(dir vfs.Dir, name, txid, tag string, areas []Area) (*Writer, error) {
+// before Flush. several: more than one proposal is carried out by it.
+func Create(dir vfs.Dir, name, txid, tag string, several bool, areas []Area) (*Writer, error) {
 	if len(txid) > MaxTxID || len(tag) > MaxTag || len(areas) > MaxAreas {
 		return nil, fmt.Errorf("create journal: %w", ErrTooLarge)
 	}
@@ -26,7 +26,11 @@ func Create(dir vfs.Dir, name, txid, tag string, areas []Area) (*Writer, error) 
 		return nil, fmt.Errorf("create journal: %w", err)
 	}
 	w := &Writer{f: f}
-	w.enc.header()
+	if several {
+		w.enc.header(2)
+	} else {
+		w.enc.header(1)
+	}
 	w.enc.beginRecord(txid, tag, areas)
 	return w, nil
 }
@@ -113,7 +117,7 @@ func WriteAttention(dir vfs.Dir, name, txid string, open []Open) (err error) {
 		}
 	}()
 	var e encoder
-	e.header()
+	e.header(1)
 	e.attentionRecord(txid, open)
 	if _, err = f.Write(e.buf); err == nil {
 		err = f.Sync()

@@ -31,8 +31,10 @@ type Line struct {
 
 // place is one in the line; nil is one outside of any.
 type place struct {
-	line *Line
-	turn chan struct{} // closed when nobody of this process is before it
+	line   *Line
+	turn   chan struct{} // closed when nobody of this process is before it
+	ticket int64
+	who    any
 }
 
 // NewLine makes an empty line for those who wait by queueFile.
@@ -42,11 +44,50 @@ func NewLine(queueFile string) *Line {
 
 // Acquire is the package's Acquire with the line's queue file.
 func (l *Line) Acquire(ctx context.Context, lockDir string) (*Lock, error) {
-	return acquire(ctx, lockDir, l.queueFile, l, true)
+	return l.AcquireFor(ctx, lockDir, nil)
+}
+
+// AcquireFor is Acquire for somebody whom the holder may want to know of: see Behind.
+func (l *Line) AcquireFor(ctx context.Context, lockDir string, who any) (*Lock, error) {
+	return acquire(ctx, lockDir, l.queueFile, l, who, true)
+}
+
+// Behind lists, in their order, what those gave to AcquireFor who wait for the lock in
+// the line of the holder and are its next holders as things stand: up to the first one
+// who gave nothing, or before whom somebody of another process stands.
+func (l *Lock) Behind() []any {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.place == nil || l.queue == nil {
+		return nil
+	}
+	line := l.place.line
+	line.mu.Lock()
+	places := slices.Clone(line.places)
+	line.mu.Unlock()
+	var out []any
+	last := l.queue.ticket
+	for _, p := range places {
+		if p == l.place {
+			continue
+		}
+		if p.who == nil {
+			break
+		}
+		if p.ticket > last+1 {
+			// Who left gave its ticket back, and lower ones are never drawn again.
+			if held, err := l.queue.heldIn(last+1, p.ticket-1); err != nil || held >= 0 {
+				break
+			}
+		}
+		last = p.ticket
+		out = append(out, p.who)
+	}
+	return out
 }
 
 // draw draws q's ticket and takes the place behind all who drew before.
-func (l *Line) draw(ctx context.Context, q *queue) (*place, error) {
+func (l *Line) draw(ctx context.Context, q *queue, who any) (*place, error) {
 	if l == nil {
 		return nil, q.draw(ctx)
 	}
@@ -59,7 +100,7 @@ func (l *Line) draw(ctx context.Context, q *queue) (*place, error) {
 	if err := q.draw(ctx); err != nil {
 		return nil, err
 	}
-	p := &place{line: l, turn: make(chan struct{})}
+	p := &place{line: l, turn: make(chan struct{}), ticket: q.ticket, who: who}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.places = append(l.places, p); len(l.places) == 1 {
@@ -104,4 +145,11 @@ func (p *place) looked() {
 		p.line.looks++
 		p.line.mu.Unlock()
 	}
+}
+
+// Len is how many hold the lock or wait for it in this line.
+func (l *Line) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.places)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -191,4 +192,60 @@ func TestLineCalledOff(t *testing.T) {
 	}
 	line.empty(t)
 	queued(t, qf, 0)
+}
+
+// TestBehind: the holder sees who comes next and gave something, up to the first one who
+// did not, and nobody behind a waiter of another process.
+func TestBehind(t *testing.T) {
+	dir, qf := places(t)
+	line, foreign := NewLine(qf), NewLine(qf)
+	held, err := line.Acquire(context.Background(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	calls := map[any]context.CancelFunc{}
+	wait := func(l *Line, n int, who any) {
+		ctx, cancel := context.WithCancel(context.Background())
+		calls[who] = cancel
+		wg.Go(func() {
+			if lk, err := l.AcquireFor(ctx, dir, who); err == nil {
+				err = lk.Unlock()
+			} else if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		l.waiting(n)
+	}
+	is := func(want ...any) {
+		t.Helper()
+		if got := held.Behind(); !slices.Equal(got, want) {
+			t.Errorf("behind are %v, want %v", got, want)
+		}
+	}
+	is()
+	wait(line, 2, "a")
+	wait(line, 3, "b")
+	is("a", "b")
+	wait(foreign, 1, "another process")
+	wait(line, 4, "c")
+	is("a", "b")
+	calls["another process"]()
+	foreign.waiting(0)
+	is("a", "b", "c")
+	wait(line, 5, nil)
+	wait(line, 6, "d")
+	is("a", "b", "c")
+	calls["b"]()
+	line.waiting(5)
+	is("a", "c")
+	if err := held.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if got := held.Behind(); got != nil {
+		t.Errorf("behind nobody are %v", got)
+	}
+	wg.Wait()
+	line.empty(t)
+	foreign.empty(t)
 }

@@ -62,16 +62,16 @@ type Lock struct {
 // exclude each other too, and a goroutine that calls Acquire again while
 // holding the lock waits for itself.
 func Acquire(ctx context.Context, lockDir, queueFile string) (*Lock, error) {
-	return acquire(ctx, lockDir, queueFile, nil, true)
+	return acquire(ctx, lockDir, queueFile, nil, nil, true)
 }
 
 // TryAcquire takes the lock if it is free and nobody waits for it, and fails
 // with ErrBusy otherwise.
 func TryAcquire(ctx context.Context, lockDir, queueFile string) (*Lock, error) {
-	return acquire(ctx, lockDir, queueFile, nil, false)
+	return acquire(ctx, lockDir, queueFile, nil, nil, false)
 }
 
-func acquire(ctx context.Context, lockDir, queueFile string, line *Line, wait bool) (_ *Lock, err error) {
+func acquire(ctx context.Context, lockDir, queueFile string, line *Line, who any, wait bool) (_ *Lock, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("lock %q: %w", lockDir, err)
 	}
@@ -85,7 +85,7 @@ func acquire(ctx context.Context, lockDir, queueFile string, line *Line, wait bo
 			err = errors.Join(err, l.Unlock())
 		}
 	}()
-	if l.place, err = line.draw(ctx, q); err != nil {
+	if l.place, err = line.draw(ctx, q, who); err != nil {
 		return nil, fmt.Errorf("lock %q: draw a ticket: %w", lockDir, err)
 	}
 	if err := l.place.wait(ctx); err != nil {
