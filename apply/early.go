@@ -100,10 +100,14 @@ func (e *Engine) judgeEarly(ctx context.Context, r Request, changes []soon, foun
 		effects = append(effects, ef)
 	}
 	slices.SortFunc(effects, func(a, b snapshot.Effect) int { return strings.Compare(a.Path.String(), b.Path.String()) })
+	hidden := map[string]bool{}
+	for _, ef := range effects {
+		hidden[ef.Path.String()] = true
+	}
 	look := func(ctx context.Context) (*snapshot.Stamp, state, error) {
-		// A watched look is enough: the verdict counts only if a walk under the lock finds
-		// the same state again.
-		s, err := e.ws.Stamp(ctx, snapshot.StampOptions{Content: r.VerifyContent, Watched: true})
+		// A walk, because what moves there and back while a command runs is told by stat
+		// data alone. What lies in the scratch tree's own layer may move as it likes.
+		s, err := e.ws.Stamp(ctx, snapshot.StampOptions{Content: r.VerifyContent, Except: hidden})
 		if err != nil {
 			return nil, state{}, err
 		}
@@ -134,7 +138,7 @@ func (e *Engine) judgeEarly(ctx context.Context, r Request, changes []soon, foun
 	}
 	began := e.now()
 	j.drift = func(ctx context.Context) ([]string, error) {
-		if _, now, err := look(ctx); err != nil || !now.is(over) {
+		if s, now, err := look(ctx); err != nil || !now.is(over) || s.Traces != stamp.Traces {
 			return nil, errors.Join(errMovedEarly, err)
 		}
 		return nil, nil

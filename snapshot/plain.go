@@ -244,7 +244,9 @@ func (w *plainWorker) dir(sw *scan.Worker[struct{}], d scan.DirHandle, t scan.Ta
 			return nil
 		}
 		w.files++
-		w.traces += st.Trace()
+		if !o.Except[path] {
+			w.traces += st.Trace()
+		}
 		return w.leaf(&sw.Reader, d, path, path[len(pre):], &st, o)
 	})
 	if t.Path != "" {

@@ -42,6 +42,8 @@ type StampOptions struct {
 	// say has changed. Nothing that a verdict over the whole tree hangs on may
 	// ask for it: there are writes that raise no event.
 	Watched bool
+	// Except are paths whose files do not count in Stamp.Traces.
+	Except map[string]bool
 }
 
 // OverlayEntry is one path that differs from the revision.

@@ -278,7 +278,7 @@ func (k *walker) untracked(w *walk, r *scan.Reader, d scan.DirHandle, path, name
 		return ignoreGone(err)
 	}
 	k.files++
-	k.saw(&st)
+	k.saw(w, path, &st)
 	switch st.Kind {
 	case scan.Dir:
 		return nil // made since the listing; the next look finds it

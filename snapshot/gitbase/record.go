@@ -87,8 +87,10 @@ func (k *walker) unsure() {
 }
 
 // saw adds the state of a file to what was seen, and notes one that has several names.
-func (k *walker) saw(st *scan.Stat) {
-	k.traces += st.Trace()
+func (k *walker) saw(w *walk, path string, st *scan.Stat) {
+	if !w.opts.Except[path] {
+		k.traces += st.Trace()
+	}
 	if st.Nlink > 1 && k.cur != nil {
 		k.cur.restless = true
 		k.cur.linked = append(k.cur.linked, st.Ino)

@@ -232,9 +232,9 @@ func (k *walker) dir(w *walk, sw *scan.Worker[todo], d scan.DirHandle, t scan.Ta
 		}
 		k.files++
 		k.hits[f-node.f0] = true
-		k.saw(&st)
 		i := w.t.files[f]
 		e := &w.t.entries[i]
+		k.saw(w, e.path, &st)
 		if !early && w.trust && e.head < 0 && e.flags&(inIndex|notInHead|unmerged|intentOnly) == inIndex &&
 			w.t.idx.unchanged(e, &st) && w.execSame(w.t.idx.mode(e), &st) {
 			return nil

@@ -36,7 +36,7 @@ func (w *world) running() map[string]string {
 	for _, f := range found {
 		b, err := os.ReadFile(f)
 		dir := filepath.Dir(f)
-		if _, gone := os.Stat(filepath.Join(dir, "go")); err != nil || gone == nil {
+		if err != nil || w.opened[dir] {
 			continue // it ends
 		}
 		out[dir] = strings.TrimSpace(string(b))
@@ -71,7 +71,10 @@ func (w *world) until(sees ...string) []string {
 func (w *world) open(dirs ...string) {
 	w.t.Helper()
 	for _, d := range dirs {
-		must(w.t, os.WriteFile(filepath.Join(d, "go"), nil, 0o644))
+		if w.opened == nil {
+			w.opened = map[string]bool{}
+		}
+		w.opened[d] = true
 		f, err := os.OpenFile(filepath.Join(d, "gate"), os.O_WRONLY, 0) // once the check has it open
 		must(w.t, err)
 		must(w.t, f.Close())
@@ -283,6 +286,33 @@ func TestStrangerCameAndWent(t *testing.T) {
 	w.open(w.until("a b old")...)
 	a := <-second
 	if status, runs, early := w.checked(a); a.result["applied"] != true || status != "passed" || runs != 1 || early {
+		t.Errorf("the second: %s after %d runs, early %v: %.500s", status, runs, early, a.raw)
+	}
+	w.clean()
+}
+
+// TestStrangerWasThere: a file that was another while the check ran, and is again what it
+// was when the check ends, voids what it said early.
+func TestStrangerWasThere(t *testing.T) {
+	w := newWorld(t, gated(2, `grep -q "^old$" old`), map[string]string{"old": "old\n"})
+	s := w.serve()
+	bl := base(s)
+	first := s.applies(bl, create("a", "1\n"), "1\n")
+	w.until("a old")
+	second := s.applies(bl, create("b", "2\n"), "2\n")
+	at := w.until("a old", "a b old")
+	w.write("old", "new\n")
+	w.write("old", "old\n")
+	w.open(at[1])
+	again := w.until("a old", "a b old") // it is asked again
+	w.open(again[1])
+	w.open(at[0])
+	w.open(w.until("a old")...) // and so is the one who has the workspace
+	if a := <-first; a.result["applied"] != true {
+		t.Errorf("the first: %.500s", a.raw)
+	}
+	a := <-second
+	if status, runs, early := w.checked(a); a.result["applied"] != true || status != "passed" || runs != 1 || !early {
 		t.Errorf("the second: %s after %d runs, early %v: %.500s", status, runs, early, a.raw)
 	}
 	w.clean()

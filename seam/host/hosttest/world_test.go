@@ -25,10 +25,11 @@ type obj = map[string]any
 
 // world is a git work tree with a state directory of its own.
 type world struct {
-	t    testing.TB
-	root string
-	asp  string
-	base string
+	opened map[string]bool // gates of checks; see open
+	t      testing.TB
+	root   string
+	asp    string
+	base   string
 	// fakes are the providers that the policy pins.
 	fakes []string
 }
