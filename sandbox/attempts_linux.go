@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -256,8 +255,11 @@ func tooBig(n uint64) error {
 	}
 	defer unix.Close(fd)
 	// The error comes with a signal, which ends the process where nobody ignores it.
-	signal.Ignore(unix.SIGXFSZ)
-	defer signal.Reset(unix.SIGXFSZ)
+	var old disposition
+	if e := sigaction(uintptr(unix.SIGXFSZ), &disposition{sigIgn}, &old); e != 0 {
+		return e
+	}
+	defer sigaction(uintptr(unix.SIGXFSZ), &old, nil)
 	return unix.Ftruncate(fd, int64(n)+1)
 }
 

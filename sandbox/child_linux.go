@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -260,11 +259,12 @@ func (c *child) run(orders io.Reader) int {
 		} // else we are process 1: the kernel kills the rest
 		os.Exit(childBroken)
 	}()
-	// The command may send its first process signals. Nothing happens on them, as it would
-	// where nobody catches them; one that gets through ends the run, and is seen outside.
-	signal.Notify(make(chan os.Signal, 1))
 	r := report{Stage: stageExit}
-	pid, err := c.start()
+	err := deaf()
+	pid := 0
+	if err == nil {
+		pid, err = c.start()
+	}
 	if err != nil {
 		r.StartErr = err.Error()
 		_ = tell(c.out, &r)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -379,6 +380,29 @@ func TestExits(t *testing.T) {
 	s.Dir = filepath.Join(w.live, "nothing")
 	if res := run(t, w.caps, s); res.Started || res.StartError == "" {
 		t.Errorf("missing directory: %+v", res)
+	}
+}
+
+// TestSignalsToWhoWatches: the command may send them, nothing happens, and it ignores none itself.
+func TestSignalsToWhoWatches(t *testing.T) {
+	w := newWorld(t)
+	own, err := os.ReadFile("/proc/self/status")
+	must(t, err)
+	ignored := string(regexp.MustCompile(`SigIgn:.*\n`).Find(own))
+	const script = "for s in HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM CHLD URG XCPU XFSZ PROF 35 64; do kill -$s $PPID || echo $s; done; grep SigIgn: /proc/self/status"
+	limits := sandbox.Limits{Processes: 1000} // by way of a starter
+	for _, caps := range []sandbox.Caps{w.caps, {}} {
+		for _, l := range []sandbox.Limits{{}, limits} {
+			w.fresh(t)
+			s := w.spec(script)
+			if !caps.Namespaces() {
+				s = w.plain(script)
+			}
+			s.Limits = l
+			if res := run(t, caps, s); string(res.Stdout) != ignored || res.ExitCode != 0 || res.Lost != "" {
+				t.Errorf("namespaces %v: %q instead of %q, %d %q", caps.Namespaces(), res.Stdout, ignored, res.ExitCode, res.Lost)
+			}
+		}
 	}
 }
 
