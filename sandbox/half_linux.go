@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -18,7 +17,8 @@ import (
 
 // half is the parent's hold on a child half.
 type half struct {
-	cmd        *exec.Cmd
+	proc       *os.Process
+	state      *os.ProcessState // how it ended; set before exited is closed, nil where nobody knows
 	namespaces bool
 	in         *os.File // order socket
 	reportR    *os.File
@@ -85,20 +85,11 @@ func spawn(namespaces, netOff bool, io Stdio) (_ *half, err error) {
 	}
 	h.in, h.reportR = orderW, reportR
 	h.group, h.groupErr = newGroup()
-	start := func() error {
-		h.cmd = &exec.Cmd{
-			Path: "/proc/self/exe", Args: []string{"asp", ChildArg},
-			Env: []string{"GOGC=off"}, // the child half lives short; nothing of the caller's environment is in its memory
-			Dir: "/", Stdin: stdin, Stdout: stdout, Stderr: stderr,
-			ExtraFiles:  []*os.File{orderR, reportW},
-			SysProcAttr: childAttr(namespaces, netOff),
-		}
-		if io.Exec != nil {
-			h.cmd.ExtraFiles = append(h.cmd.ExtraFiles, io.Exec) // execFD
-		}
-		intoGroup(h.cmd.SysProcAttr, h.group)
-		return h.start()
+	files := []*os.File{stdin, stdout, stderr, orderR, reportW}
+	if io.Exec != nil {
+		files = append(files, io.Exec) // execFD
 	}
+	start := func() error { return h.start(files, childAttr(namespaces, netOff)) }
 	err = start()
 	if err != nil && h.group != nil {
 		// It takes clone3, and the right to move processes: what fails may be this.
@@ -171,20 +162,37 @@ func noMoreCgroups() bool {
 
 // start starts the child from a thread that lives until the child is dead: the
 // death signal is sent when the starting thread ends, not the process.
-func (h *half) start() error {
+func (h *half) start(files []*os.File, attr *syscall.SysProcAttr) error {
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := h.cmd.Start()
+		err := h.become(files, attr)
 		started <- err
 		if err != nil {
 			return
 		}
-		_ = h.cmd.Wait() // the report says more than the status
+		h.state, _ = h.proc.Wait() // the report says more than the status
 		close(h.exited)
 	}()
 	return <-started
+}
+
+// become makes the process.
+func (h *half) become(files []*os.File, attr *syscall.SysProcAttr) (err error) {
+	argv := []string{"asp", ChildArg}
+	env := []string{"GOGC=off"} // the child half lives short; nothing of the caller's environment is in its memory
+	if h.namespaces && forksFast {
+		group := -1
+		if h.group != nil {
+			group = int(h.group.Init().Fd())
+		}
+		h.proc, err = forkInto(argv, env, files, attr.Cloneflags, group)
+		return err
+	}
+	intoGroup(attr, h.group)
+	h.proc, err = os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{Dir: "/", Env: env, Files: files, Sys: attr})
+	return err
 }
 
 func (h *half) send(m message) error { return tell(h.in, m) }
@@ -200,7 +208,7 @@ func (h *half) receive() (report, error) {
 // below it.
 func (h *half) kill() {
 	if h.namespaces {
-		_ = h.cmd.Process.Kill()
+		_ = h.proc.Kill()
 		return
 	}
 	// The control group is killed when the child half is dead: it is in there too, and
@@ -242,7 +250,10 @@ func (h *half) escapable(rules bool) bool {
 	if h.namespaces || rules && h.swept {
 		return false
 	}
-	ws, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if h.state == nil {
+		return true
+	}
+	ws, ok := h.state.Sys().(syscall.WaitStatus)
 	return !ok || ws.Signaled()
 }
 
@@ -262,7 +273,7 @@ func (h *half) waitPlain() {
 	select {
 	case <-h.exited:
 	case <-t.C:
-		_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
+		_ = syscall.Kill(-h.proc.Pid, syscall.SIGKILL)
 	}
 }
 

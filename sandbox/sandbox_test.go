@@ -383,13 +383,13 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// TestSignalsToWhoWatches: the command may send them, nothing happens, and it ignores none itself.
+// TestSignalsToWhoWatches: the command may send them, nothing happens, and it ignores and blocks none itself.
 func TestSignalsToWhoWatches(t *testing.T) {
 	w := newWorld(t)
 	own, err := os.ReadFile("/proc/self/status")
 	must(t, err)
-	ignored := string(regexp.MustCompile(`SigIgn:.*\n`).Find(own))
-	const script = "for s in HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM CHLD URG XCPU XFSZ PROF 35 64; do kill -$s $PPID || echo $s; done; grep SigIgn: /proc/self/status"
+	ignored := "SigBlk:\t0000000000000000\n" + string(regexp.MustCompile(`SigIgn:.*\n`).Find(own))
+	const script = "for s in HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM CHLD URG XCPU XFSZ PROF 35 64; do kill -$s $PPID || echo $s; done; grep -E 'Sig(Blk|Ign):' /proc/self/status"
 	limits := sandbox.Limits{Processes: 1000} // by way of a starter
 	for _, caps := range []sandbox.Caps{w.caps, {}} {
 		for _, l := range []sandbox.Limits{{}, limits} {
