@@ -12,19 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newGroup makes a control group for a launch, and sweeps what dead hosts left beside
-// it. Without one a launch is killed by its pid namespace and bounded per process.
-func newGroup() (*cgroup.Group, error) {
+// newGroup makes a control group for a launch. Without one a launch is killed by its pid
+// namespace and bounded per process. sweep takes away what dead hosts left beside it; that is not
+// needed for this launch, and done while its process comes up.
+func newGroup() (g *cgroup.Group, sweep func(), err error) {
 	t, err := cgroup.Find()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	g, err := t.New()
-	if err != nil {
-		return nil, err
+	if g, err = t.New(); err != nil {
+		return nil, nil, err
 	}
-	_, _ = t.Sweep() // what cannot be removed now is tried again by the next launch
-	return g, nil
+	return g, func() { _, _ = t.Sweep() }, nil // what cannot be removed now is tried again by the next launch
 }
 
 // bound asks the group for the limits of l that it can have, and hands the child half

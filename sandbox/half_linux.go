@@ -84,13 +84,17 @@ func spawn(namespaces, netOff bool, io Stdio) (_ *half, err error) {
 		theirs = append(theirs, stdin)
 	}
 	h.in, h.reportR = orderW, reportR
-	h.group, h.groupErr = newGroup()
+	var sweep func()
+	h.group, sweep, h.groupErr = newGroup()
 	files := []*os.File{stdin, stdout, stderr, orderR, reportW}
 	if io.Exec != nil {
 		files = append(files, io.Exec) // execFD
 	}
 	start := func() error { return h.start(files, childAttr(namespaces, netOff)) }
 	err = start()
+	if sweep != nil {
+		sweep()
+	}
 	if err != nil && h.group != nil {
 		// It takes clone3, and the right to move processes: what fails may be this.
 		h.groupErr = fmt.Errorf("start in control group: %w", err)
@@ -178,10 +182,15 @@ func (h *half) start(files []*os.File, attr *syscall.SysProcAttr) error {
 	return <-started
 }
 
+// halfEnv is the whole environment of a child half and of a starter: nothing of the caller's is
+// in their memory. They live short and do one thing, so nothing is collected, and the run-time system
+// need not look how many processors there are, nor wake threads for others.
+var halfEnv = [...]string{"GOGC=off", "GOMAXPROCS=1"}
+
 // become makes the process.
 func (h *half) become(files []*os.File, attr *syscall.SysProcAttr) (err error) {
 	argv := []string{"asp", ChildArg}
-	env := []string{"GOGC=off"} // the child half lives short; nothing of the caller's environment is in its memory
+	env := halfEnv[:]
 	if h.namespaces && forksFast {
 		group := -1
 		if h.group != nil {

@@ -308,10 +308,8 @@ func letGo(list []placed) {
 
 func attach(p placed) error {
 	if p.link != "" {
-		if err := os.MkdirAll(path.Dir(p.target), 0o755); err != nil {
-			return fail(err, "make directory of link %.200q", p.target)
-		}
-		if err := os.Symlink(p.link, p.target); err != nil && !os.IsExist(err) {
+		err := inParent(p.target, func() error { return os.Symlink(p.link, p.target) })
+		if err != nil && !os.IsExist(err) {
 			return fail(err, "make link %.200q", p.target)
 		}
 		return nil
@@ -320,9 +318,14 @@ func attach(p placed) error {
 		return fail(os.MkdirAll(p.target, 0o755), "make directory %.200q", p.target)
 	}
 	var st unix.Stat_t
-	err := unix.Stat(p.target, &st)
-	if err == unix.ENOENT && p.must {
-		err = makeTarget(p)
+	var err error
+	if p.must {
+		// What is there already is told before that nothing can be made there.
+		if err = makeTarget(p); errors.Is(err, unix.EEXIST) {
+			err = nil
+		}
+	} else {
+		err = unix.Stat(p.target, &st)
 	}
 	if p.hide && !p.must && (err == unix.ENOENT || err == unix.ENOTDIR || err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR) {
 		return nil // nothing there to hide
@@ -395,15 +398,26 @@ func guardProc() error {
 // makeTarget makes a mount point and the directories above it. It succeeds only
 // inside our own mounts: everything else is read-only by now.
 func makeTarget(p placed) error {
-	if err := os.MkdirAll(path.Dir(p.target), 0o755); err != nil {
+	return inParent(p.target, func() error {
+		if !p.file {
+			return unix.Mkdir(p.target, 0o755)
+		}
+		fd, err := unix.Open(p.target, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o644)
+		if err != nil {
+			return err
+		}
+		return unix.Close(fd)
+	})
+}
+
+// inParent makes something at target, and the directories above it where there are none.
+func inParent(target string, create func() error) error {
+	err := create()
+	if !errors.Is(err, unix.ENOENT) {
 		return err
 	}
-	if !p.file {
-		return os.Mkdir(p.target, 0o755)
-	}
-	fd, err := unix.Open(p.target, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o644)
-	if err != nil {
+	if err := os.MkdirAll(path.Dir(target), 0o755); err != nil {
 		return err
 	}
-	return unix.Close(fd)
+	return create()
 }

@@ -132,11 +132,34 @@ type mountInfo struct {
 }
 
 func readMountInfo() ([]mountInfo, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
+	const file = "/proc/self/mountinfo"
+	b, err := readAll(file)
+	if err != nil {
+		return nil, &os.PathError{Op: "read", Path: file, Err: err}
+	}
+	return parseMountInfo(b)
+}
+
+// readAll reads a file of the kernel's: without package os, which would make an event queue for it,
+// and by as much as the kernel gives at once.
+func readAll(file string) ([]byte, error) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	return parseMountInfo(b)
+	defer unix.Close(fd)
+	b := make([]byte, 0, 16<<10)
+	for {
+		b = slices.Grow(b, 4<<10)
+		n, err := unix.Read(fd, b[len(b):cap(b)])
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 || err != nil {
+			return b, err
+		}
+		b = b[:len(b)+n]
+	}
 }
 
 // parseMountInfo reads mount points and their own (not the file system's) flags.

@@ -145,7 +145,7 @@ func (c *child) startThrough(o *startOrder) (pid int, err error) {
 		files = append(files, uintptr(fd))
 	}
 	pid, err = syscall.ForkExec("/proc/self/exe", []string{"asp", ChildArg, starterArg}, &syscall.ProcAttr{
-		Env:   []string{"GOGC=off"},
+		Env:   halfEnv[:],
 		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
