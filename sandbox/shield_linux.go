@@ -38,6 +38,7 @@ type view struct {
 	shared []string // what could not be shielded
 	left   []string // those of shared that would have been too many pieces
 	made   map[string]bool
+	bottom map[string]bool // directories of the private root itself, in which one more costs no mount
 }
 
 // maxPieces bounds the mounts of one launch: each takes a descriptor and some ten microseconds,
@@ -66,7 +67,7 @@ var leftOut = []string{"proc", "rpc_pipefs", "devpts", "mqueue", "nsfs"}
 // newView looks where the host has mounts and makes the lower half of the shields. The
 // mount that holds it goes with the host's root. Without one everything is shown as it is.
 func newView(bare bool) (*view, error) {
-	v := &view{empty: -1, bare: bare, made: map[string]bool{}}
+	v := &view{empty: -1, bare: bare, made: map[string]bool{}, bottom: map[string]bool{"/": true}}
 	var err error
 	if v.mounts, err = readMountInfo(); err != nil {
 		return nil, fail(err, "list mounts")
@@ -75,7 +76,7 @@ func newView(bare bool) (*view, error) {
 	return v, nil
 }
 
-// emptyDir attaches a file system in memory, with an empty directory and one for lures.
+// emptyDir attaches a file system in memory, with an empty directory, one for lures, and one to see them in.
 func emptyDir() (int, error) {
 	fd, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755", "size", "64k")
 	if err != nil {
@@ -86,7 +87,7 @@ func emptyDir() (int, error) {
 	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, "/proc/sys", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return -1, err
 	}
-	for _, d := range []string{"empty", "lure"} {
+	for _, d := range []string{"empty", "lure", "seen"} {
 		if err := unix.Mkdirat(fd, d, 0o755); err != nil {
 			return -1, err
 		}
@@ -294,7 +295,12 @@ func (v *view) pieces(source, target string) error {
 	if len(v.list)+len(names) > most() && target != "/" {
 		return v.whole(source, target)
 	}
-	if target != "/" { // the private root is there
+	switch {
+	case target == "/": // the private root is there
+	case v.bottom[filepath.Dir(target)]:
+		v.bottom[target] = true
+		v.list = append(v.list, placed{target: target, bare: true})
+	default:
 		if err := v.cover(target, "directory", true); err != nil {
 			return err
 		}
@@ -343,7 +349,7 @@ func (v *view) whole(source, target string) error {
 }
 
 // lure is a socket of either kind and a FIFO that somebody listens at, and the directory
-// that they lie in through a shield, which is attached nowhere.
+// that they lie in through a shield, which is out of sight where the command is.
 type lure struct {
 	dir  int   // through the shield
 	open []int // to be closed
@@ -393,8 +399,13 @@ func (v *view) lay() (l *lure, err error) {
 	if _, err = keep(unix.Open(at(dir, lureFIFO), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)); err != nil {
 		return l, err
 	}
-	l.dir, err = keep(v.shield(dir, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_RDONLY))
-	return l, err
+	if l.dir, err = keep(v.shield(dir, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_RDONLY)); err != nil {
+		return l, err
+	}
+	// It goes with the host's root. Attached nowhere it would have to be taken off by itself when it is
+	// closed, and the kernel then waits until no processor can be in it: some milliseconds on a busy machine.
+	_ = unix.MoveMount(l.dir, "", unix.AT_FDCWD, "/proc/sys/seen", unix.MOVE_MOUNT_F_EMPTY_PATH)
+	return l, nil
 }
 
 var lureSockets = map[string]int{"stream": unix.SOCK_STREAM, "datagram": unix.SOCK_DGRAM}
