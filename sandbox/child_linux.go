@@ -39,9 +39,6 @@ func ChildMain() {
 	// Credentials belong to threads: everything from here to the start of the
 	// command happens on this one.
 	runtime.LockOSThread()
-	if len(os.Args) == 3 && os.Args[2] == starterArg {
-		os.Exit(starterMain())
-	}
 	if len(os.Args) != 2 {
 		runtime.UnlockOSThread()
 		return
@@ -165,7 +162,7 @@ func (c *child) setup() error {
 		return nil
 	}
 	if c.isolating(layerLandlock) {
-		if err := landlock(landlockRules(s, len(c.groups) > 0)); err != nil {
+		if err := landlock(landlockRules(s)); err != nil {
 			return err
 		}
 	}
@@ -321,18 +318,13 @@ func (c *child) start() (int, error) {
 	if s.Isolate && !c.isolating(layerLimits) {
 		limits = nil
 	}
-	if len(limits) > 0 || len(c.groups) > 0 || c.order.Rules {
-		return c.startThrough(&startOrder{exe, s.Argv, env, limits, len(c.groups), c.order.Rules})
+	u := under{groups: c.groups, apart: -1, limits: limits}
+	if c.order.Rules {
+		if u.apart, err = signalDomain(); err != nil {
+			return 0, err
+		}
 	}
-	pid, err := syscall.ForkExec(exe, s.Argv, &syscall.ProcAttr{
-		Env:   env,
-		Files: []uintptr{0, 1, 2},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
-	if err != nil {
-		return 0, &os.PathError{Op: "exec", Path: exe, Err: err}
-	}
-	return pid, nil
+	return forkUnder(exe, s.Argv, env, u)
 }
 
 // program is what to execute. A pinned one is mounted at its path in namespaces;

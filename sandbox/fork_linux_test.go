@@ -1,5 +1,3 @@
-//go:build linux && (amd64 || arm64)
-
 package sandbox
 
 import (
@@ -88,7 +86,7 @@ func TestForkRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone.Close()
-	files, ns := []*os.File{null, null, null}, childAttr(true, true).Cloneflags
+	files, ns := []*os.File{null, null, null}, launchNamespaces(true)
 	for what, start := range map[string]func() (*os.Process, error){
 		"clone":   func() (*os.Process, error) { return forkInto([]string{"x"}, nil, files, ns|unix.CLONE_FS, -1) },
 		"clone3":  func() (*os.Process, error) { return forkInto([]string{"x"}, nil, files, ns, int(null.Fd())) },
@@ -103,5 +101,15 @@ func TestForkRefused(t *testing.T) {
 	var info unix.Siginfo
 	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != unix.ECHILD {
 		t.Errorf("a process is left: %v", err)
+	}
+}
+
+// A child that died before it was under any limit was not the command.
+func TestBecame(t *testing.T) {
+	for at := range stepNames {
+		err := (&forked{said: &said{at: at}}).became()
+		if (err == nil) != (at == stepLimit || at == stepExec) {
+			t.Errorf("%s: %v", stepNames[at], err)
+		}
 	}
 }

@@ -90,7 +90,7 @@ func spawn(namespaces, netOff bool, io Stdio) (_ *half, err error) {
 	if io.Exec != nil {
 		files = append(files, io.Exec) // execFD
 	}
-	start := func() error { return h.start(files, childAttr(namespaces, netOff)) }
+	start := func() error { return h.start(files, netOff) }
 	err = start()
 	if sweep != nil {
 		sweep()
@@ -128,26 +128,16 @@ func (h *half) listen(limit int) {
 	}
 }
 
-func childAttr(namespaces, netOff bool) *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Setsid: true}
-	if !namespaces {
-		// No death signal: the child half must outlive us for the moment that it
-		// takes to kill its descendants.
-		return a
-	}
-	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+// launchNamespaces are those of a launch.
+func launchNamespaces(netOff bool) uintptr {
+	flags := uintptr(unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS)
 	if cgroupNamespaces() && !noMoreCgroups() {
-		a.Cloneflags |= unix.CLONE_NEWCGROUP
+		flags |= unix.CLONE_NEWCGROUP
 	}
 	if netOff {
-		a.Cloneflags |= unix.CLONE_NEWNET
+		flags |= unix.CLONE_NEWNET
 	}
-	uid, gid := os.Geteuid(), os.Getegid()
-	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
-	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
-	a.AmbientCaps = setupCaps
-	a.Pdeathsig = syscall.SIGKILL
-	return a
+	return flags
 }
 
 // cgroupNamespaces tells whether the kernel has them: one without control groups has
@@ -166,12 +156,12 @@ func noMoreCgroups() bool {
 
 // start starts the child from a thread that lives until the child is dead: the
 // death signal is sent when the starting thread ends, not the process.
-func (h *half) start(files []*os.File, attr *syscall.SysProcAttr) error {
+func (h *half) start(files []*os.File, netOff bool) error {
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := h.become(files, attr)
+		err := h.become(files, netOff)
 		started <- err
 		if err != nil {
 			return
@@ -182,25 +172,27 @@ func (h *half) start(files []*os.File, attr *syscall.SysProcAttr) error {
 	return <-started
 }
 
-// halfEnv is the whole environment of a child half and of a starter: nothing of the caller's is
-// in their memory. They live short and do one thing, so nothing is collected, and the run-time system
-// need not look how many processors there are, nor wake threads for others.
+// halfEnv is the whole environment of a child half: nothing of the caller's is in its memory. It
+// lives short and does one thing, so nothing is collected, and the run-time system need not look
+// how many processors there are, nor wake threads for others.
 var halfEnv = [...]string{"GOGC=off", "GOMAXPROCS=1"}
 
 // become makes the process.
-func (h *half) become(files []*os.File, attr *syscall.SysProcAttr) (err error) {
+func (h *half) become(files []*os.File, netOff bool) (err error) {
 	argv := []string{"asp", ChildArg}
-	env := halfEnv[:]
-	if h.namespaces && forksFast {
+	if h.namespaces {
 		group := -1
 		if h.group != nil {
 			group = int(h.group.Init().Fd())
 		}
-		h.proc, err = forkInto(argv, env, files, attr.Cloneflags, group)
+		h.proc, err = forkInto(argv, halfEnv[:], files, launchNamespaces(netOff), group)
 		return err
 	}
+	// No death signal: the child half must outlive us for the moment that it takes to kill its
+	// descendants.
+	attr := &syscall.SysProcAttr{Setsid: true}
 	intoGroup(attr, h.group)
-	h.proc, err = os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{Dir: "/", Env: env, Files: files, Sys: attr})
+	h.proc, err = os.StartProcess("/proc/self/exe", argv, &os.ProcAttr{Dir: "/", Env: halfEnv[:], Files: files, Sys: attr})
 	return err
 }
 

@@ -52,13 +52,8 @@ type landlockRule struct {
 // declared writable mounts may be written. The network is not handled: rules name
 // ports, not addresses, and would take a command its own loopback; the network
 // namespace is what closes it.
-func landlockRules(s *Spec, groups bool) []landlockRule {
+func landlockRules(s *Spec) []landlockRule {
 	rules := []landlockRule{{"/", fsRead}, {"/dev", fsNodes}, {"/proc", fsNodes}, {"/dev/shm", ^uint64(0)}, {"/dev/pts", fsNodes}}
-	if len(lateLimits(s.Limits, true)) > 0 || groups {
-		// For the starter. The command has no way to it: of the processes that it can see,
-		// the only one that is of this file cannot be looked into.
-		rules = append(rules, landlockRule{"/proc/self/exe", fsRead})
-	}
 	for _, m := range s.Mounts {
 		if m.Kind != MountBindRO {
 			rules = append(rules, landlockRule{m.Target, ^uint64(0)})
@@ -82,24 +77,47 @@ func landlock(rules []landlockRule) error {
 
 // enterDomain restricts it by what attr handles, but for the rules.
 func enterDomain(attr unix.LandlockRulesetAttr, abi int, rules []landlockRule) error {
+	set, err := newRuleset(attr, abi)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(set)
+	for _, r := range rules {
+		if err := landlockAllow(set, r, attr.Handled_access_fs); err != nil {
+			return fail(err, "add Landlock rule for %.200q", r.path)
+		}
+	}
+	if _, _, e := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(set), 0, 0); e != 0 {
+		return fail(e, "enter Landlock domain")
+	}
+	return nil
+}
+
+// signalDomain is a set of rules by which no signal leaves the domain that it makes, -1 where Landlock
+// has no such rules: before its sixth version, and what the probe finds of signals says so then.
+//
+// Who runs by rules alone is put into it for its own: the child half is in the domain around it, by the
+// rules that it laid on itself, and without a pid namespace is all that ends what the
+// command started. That it cannot be signalled from in there is tried right before the
+// command is executed.
+func signalDomain() (int, error) {
+	abi, err := landlockABI()
+	if err != nil || abi < 6 {
+		return -1, nil
+	}
+	return newRuleset(unix.LandlockRulesetAttr{Scoped: unix.LANDLOCK_SCOPE_SIGNAL}, abi)
+}
+
+func newRuleset(attr unix.LandlockRulesetAttr, abi int) (int, error) {
 	size := unsafe.Sizeof(attr.Handled_access_fs) // what the oldest ABI takes
 	if abi >= 6 {
 		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
 	}
 	set, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
 	if e != 0 {
-		return fail(e, "make Landlock rules")
+		return -1, fail(e, "make Landlock rules")
 	}
-	defer unix.Close(int(set))
-	for _, r := range rules {
-		if err := landlockAllow(int(set), r, attr.Handled_access_fs); err != nil {
-			return fail(err, "add Landlock rule for %.200q", r.path)
-		}
-	}
-	if _, _, e = unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0); e != 0 {
-		return fail(e, "enter Landlock domain")
-	}
-	return nil
+	return int(set), nil
 }
 
 func landlockAllow(set int, r landlockRule, all uint64) error {

@@ -77,8 +77,8 @@ const (
 	ownFiles = 256
 )
 
-// setLimits sets the limits of this process that the command inherits. The others are for
-// the starter: under them this process might not live to report.
+// setLimits sets the limits of this process that the command inherits. The others come
+// with the command (forkUnder): under them this process might not live to report.
 func setLimits(l Limits) error {
 	// One byte, not none: where the kernel hands core files to a program of the host,
 	// it starts that whatever the limit is, but for this one.

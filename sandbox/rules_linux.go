@@ -26,7 +26,7 @@ import (
 
 // confinedRules is what Landlock lets the command do.
 func confinedRules(s *Spec, pinned string) []landlockRule {
-	rules := []landlockRule{{"/proc", fsRead}, {"/proc/self/exe", fsRead}} // the latter for the starter
+	rules := []landlockRule{{"/proc", fsRead}}
 	for _, d := range systemDirs {
 		rules = append(rules, landlockRule{d, fsRead})
 	}

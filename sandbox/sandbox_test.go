@@ -390,7 +390,7 @@ func TestSignalsToWhoWatches(t *testing.T) {
 	must(t, err)
 	ignored := "SigBlk:\t0000000000000000\n" + string(regexp.MustCompile(`SigIgn:.*\n`).Find(own))
 	const script = "for s in HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM CHLD URG XCPU XFSZ PROF 35 64; do kill -$s $PPID || echo $s; done; grep -E 'Sig(Blk|Ign):' /proc/self/status"
-	limits := sandbox.Limits{Processes: 1000} // by way of a starter
+	limits := sandbox.Limits{Processes: 1000}
 	for _, caps := range []sandbox.Caps{w.caps, {}} {
 		for _, l := range []sandbox.Limits{{}, limits} {
 			w.fresh(t)

@@ -36,23 +36,6 @@ type order struct {
 	Bounded     []string // what these bound
 }
 
-// startOrder is what the starter is told, on descriptor 3: what to become, and what to
-// take upon itself right before.
-type startOrder struct {
-	Exe       string
-	Argv, Env []string
-	Limits    []rlimit
-	Groups    int  // descriptors from starterGroupFD on
-	Apart     bool // out of reach of its signals is who watches; see keepSignals
-}
-
-// rlimit is one limit that the starter takes upon itself.
-type rlimit struct {
-	What     string
-	Resource int
-	N        uint64
-}
-
 // bait is what a launch with a boundary is let loose on before the command.
 type bait struct {
 	Port     int       // of a listener on the host's loopback
@@ -180,19 +163,6 @@ func (s *Spec) fields(w *wire) {
 	number(w, &l.Memory)
 	w.bool(&s.MergeOutput)
 	w.strings(&s.Egress)
-}
-
-func (o *startOrder) fields(w *wire) {
-	w.string(&o.Exe)
-	w.strings(&o.Argv)
-	w.strings(&o.Env)
-	list(w, &o.Limits, func(l *rlimit) {
-		w.string(&l.What)
-		number(w, &l.Resource)
-		number(w, &l.N)
-	})
-	number(w, &o.Groups)
-	w.bool(&o.Apart)
 }
 
 func (g *goAhead) fields(w *wire) { w.bool(&g.Run) }

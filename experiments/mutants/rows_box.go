@@ -4,11 +4,11 @@ package main
 // under, and the words that are said of both.
 func boxes() []row {
 	const (
-		shield  = "sandbox/shield_linux.go"
-		starter = "sandbox/starter_linux.go"
-		probe   = "sandbox/probe_linux.go"
-		here    = "sandbox"
-		reach   = "TestNothingActsForTheCommand|TestShownInPieces"
+		shield = "sandbox/shield_linux.go"
+		fork   = "sandbox/fork_linux.go"
+		probe  = "sandbox/probe_linux.go"
+		here   = "sandbox"
+		reach  = "TestNothingActsForTheCommand|TestShownInPieces"
 	)
 	return []row{
 		{id: "box-shield", kind: "box", file: shield, pkg: here, run: reach,
@@ -17,12 +17,12 @@ func boxes() []row {
 			text: "	case slices.Contains(leftOut, m.fsType):\n", mutant: "	case len(leftOut) == 0:\n"},
 		{id: "box-socket-filter", kind: "box", file: "sandbox/child_linux.go", pkg: here, run: "TestLevelIsProven",
 			text: "_ = filterSockets() // the probe", mutant: "_ = s // the probe"},
-		{id: "box-limits", kind: "box", file: starter, pkg: here, run: "TestLimitsAreOnTheCommand",
-			text: "	for i := range limits {\n		_, _, e :=", mutant: "	for i := range limits[:0] {\n		_, _, e :="},
-		{id: "box-starter-says-ready", kind: "box", file: starter, pkg: here, run: "TestLimitsSpareTheChildHalf",
-			text: "	if _, err := unix.Write(reportFD, []byte(ready)); err != nil {\n		return err\n	}\n", mutant: ""},
-		{id: "box-starter-was-not-ready", kind: "claim", file: starter, pkg: here, run: "TestStarterHeard",
-			text: "	case !isReady:\n", mutant: "	case false && !isReady:\n"},
+		{id: "box-limits", kind: "box", file: fork, pkg: here, run: "TestLimitsAreOnTheCommand",
+			text: "	for i = range f.rlimits {\n", mutant: "	for i = range f.rlimits[:0] {\n"},
+		{id: "box-enters-its-groups", kind: "box", file: fork, pkg: here, run: "TestLimits$",
+			text: "	for i = range f.under.groups {\n", mutant: "	for i = range f.under.groups[:0] {\n"},
+		{id: "box-command-died-before", kind: "claim", file: fork, pkg: here, run: "TestBecame",
+			text: "	if f.said.at < stepLimit {\n", mutant: "	if f.said.at < stepLimit && false {\n"},
 		{id: "box-limits-of-a-provider", kind: "box", file: "seam/provider/launch.go", pkg: "seam/provider", run: "TestLaunchIsLimited",
 			text: "FileSize: mebibytes(limits.FileMb), Processes: uint64(max(limits.Processes, 0)), ", mutant: ""},
 		{id: "claim-sandbox-unreached", kind: "probe", file: probe, pkg: here, run: "TestVerdict",
