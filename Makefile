@@ -82,7 +82,7 @@ mutants:
 
 bench:
 	@mkdir -p bin
-	$(INDIR) $(GO) run ./bench -$(BENCH) -json bin/bench.json
+	$(INDIR) CGO_ENABLED=0 $(GO) run ./bench -$(BENCH) -json bin/bench.json
 
 peers: $(PEERS)/gopls
 	npm install --prefix $(PEERS) --ignore-scripts --no-audit --no-fund @openai/codex@0.171.0 @ast-grep/cli@0.51.1 @anthropic-ai/sandbox-runtime@0.0.78

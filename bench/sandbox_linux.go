@@ -17,7 +17,9 @@ import (
 // it gives, and the isolated form has a private root, Landlock and a system call filter
 // besides; bubblewrap proves nothing and has none of these here. sandbox-runtime is the
 // boundary that agents put around a command: bubblewrap behind a program for Node, with
-// a filter and two proxies. It has no form without its command line, so that is timed.
+// a filter and two proxies. It has no form without its command line, so that is timed. Ours is
+// this very program, started as the child half: make builds it without cgo, as it builds asp, or each
+// start would load a libc that asp does not have.
 func (c *config) sandboxRows(ctx context.Context) error {
 	live, scratch := filepath.Join(c.mem, "sandbox-live"), filepath.Join(c.mem, "sandbox-scratch")
 	for _, d := range []string{live, scratch} {

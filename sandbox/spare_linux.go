@@ -3,7 +3,7 @@ package sandbox
 import "sync"
 
 // Spare is a child half that is started before it is known what to run: a process
-// and its namespaces take about half of a launch, and the time in which a
+// and its namespaces take about a third of a launch, and the time in which a
 // candidate is made is enough for them. It waits, without any order, and holds
 // nothing but its namespaces. It serves one launch, by Spec.Spare, which treats
 // it as it does one that it starts itself: order, proof and verdict come after.
