@@ -42,9 +42,14 @@ func TestArrange(t *testing.T) {
 }
 
 // TestForkBorrowsMemory: what a child writes before it executes anything is in the parent's
-// memory, where everybody else goes on: the parent allocates, collects garbage and starts more.
+// memory, where everybody else goes on: the parent allocates, collects garbage and starts more. Of
+// the memory's properties none is the child's: it may be traced and read as before.
 func TestForkBorrowsMemory(t *testing.T) {
 	need.UserNS(t)
+	before, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	caps := Probe(context.Background(), ProbeDirs{})
 	stop := make(chan struct{})
 	var noise, launches sync.WaitGroup
@@ -71,6 +76,9 @@ func TestForkBorrowsMemory(t *testing.T) {
 	launches.Wait()
 	close(stop)
 	noise.Wait()
+	if n, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); n != before || err != nil {
+		t.Errorf("dumpable: %d instead of %d, %v", n, before, err)
+	}
 }
 
 // TestForkRefused: a step that fails is told, and no process is left.
