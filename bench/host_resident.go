@@ -69,6 +69,9 @@ func (c *config) residentRows(ctx context.Context) error {
 		c.out.add(w, limit{1.2, "peer"})
 		c.out.add(p)
 	}
+	if err := c.waitingRows(ctx); err != nil {
+		return err
+	}
 	return c.crowdRows(ctx)
 }
 

@@ -28,7 +28,7 @@ import (
 )
 
 // allGroups are the groups of rows, in the order in which they are measured.
-var allGroups = []string{"apply", "stamp", "growth", "scratch", "sandbox", "bytes", "start", "host", "peers", "memory", "resident", "waiting"}
+var allGroups = []string{"apply", "stamp", "growth", "scratch", "sandbox", "bytes", "start", "host", "peers", "memory", "resident"}
 
 // config is what a run was asked for and found.
 type config struct {
@@ -120,7 +120,6 @@ func (c *config) run(ctx context.Context, jsonFile string) error {
 	rows := map[string]func(context.Context) error{
 		"apply": c.applyRows, "stamp": c.stampRows, "growth": c.growthRows, "scratch": c.scratchRows, "sandbox": c.sandboxRows,
 		"bytes": c.bytesRows, "start": c.startRows, "host": c.hostRows, "peers": c.peerRows, "memory": c.memoryRows, "resident": c.residentRows,
-		"waiting": c.waitingRows,
 	}
 	for _, name := range allGroups {
 		if !c.only.MatchString(name) {

@@ -13,7 +13,7 @@ func locks() []row {
 		{id: "lock-dispenser", kind: "lock", file: "internal/lock/lock.go", pkg: "internal/lock", run: many,
 			text: "	held, err := q.heldIn(pos, lastPos)\n", mutant: "	held, err := int64(-1), error(nil)\n"},
 		{id: "lock-held-by-apply", kind: "lock", file: "apply/transaction.go", pkg: "casetest", run: "TestConcurrent",
-			text: "	defer lk.Unlock()\n	defer t.closeView()\n", mutant: "	_ = lk.Unlock()\n	defer t.closeView()\n"},
+			text: "	defer lk.Unlock()\n	t.place.turn()\n", mutant: "	_ = lk.Unlock()\n	t.place.turn()\n"},
 		{id: "lock-of-receipts", kind: "lock", file: "receipt/store.go", pkg: "receipt", run: "TestManyProcessesAppendOneChain|TestKilledAppenders",
 			text: "unlock, err := lock.Short(ctx, s.receipts)", mutant: "unlock, err := lock.Short(ctx, s.receipts)\n	if err == nil {\n		err = unlock()\n		unlock = func() error { return nil }\n	}"},
 		{id: "lock-of-the-new-tree", kind: "lock", file: "apply/exchange.go", pkg: "apply", run: "TestExchangeLocksTheNewTree",
