@@ -56,9 +56,13 @@ func TestDamagedJournal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, tx, changes := damageBed(t)
-			// The process dies in the middle of the swaps. One exchange is a probe of
-			// the file system where that is needed.
-			fsys := faultfs.New(vfs.OS{}, faultfs.When(func(e faultfs.Event) bool { return e.Op == faultfs.Exchange }, 4, faultfs.Fault{Death: faultfs.DiesBefore}))
+			// The process dies in the middle of the swaps, which come after the mark. An
+			// exchange is one rename or two.
+			marked := false
+			fsys := faultfs.New(vfs.OS{}, faultfs.When(func(e faultfs.Event) bool {
+				marked = marked || e.Op == faultfs.Create && filepath.Base(e.Path) == "swapping"
+				return marked && (e.Op == faultfs.Exchange || e.Op == faultfs.NoReplace)
+			}, 4, faultfs.Fault{Death: faultfs.DiesBefore}))
 			rd, err := fsys.OpenRoot(root)
 			if err != nil {
 				t.Fatal(err)

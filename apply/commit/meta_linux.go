@@ -1,5 +1,3 @@
-//go:build !portablefs
-
 package commit
 
 import (

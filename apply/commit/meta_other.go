@@ -1,4 +1,4 @@
-//go:build (!linux && !darwin) || portablefs
+//go:build !linux && !darwin
 
 package commit
 
@@ -9,9 +9,3 @@ func hasDefaultACL(vfs.Dir) bool { return false }
 func inodeFlags(vfs.Dir) int { return 0 }
 
 func keepFlags(vfs.File, vfs.File, int) (string, error) { return "", nil }
-
-// ProbeMount knows no file system here, so that no guarantee rests on one. The
-// system has no exchange of two names.
-func ProbeMount(vfs.Dir) (MountFacts, error) {
-	return MountFacts{Type: "unknown", Aside: !vfs.CanExchange, Why: "file systems are not told apart on this platform"}, nil
-}

@@ -82,8 +82,12 @@ func TestFactsOnStrangeMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer root.Close()
+		want := "fuse"
+		if !vfs.CanExchange {
+			want = "unknown" // the portable form tells no file systems apart
+		}
 		f, err := commit.ProbeMount(root)
-		if err != nil || f.Type != "fuse" || f.Ordered || f.Barriers || f.Renames || f.Why == "" {
+		if err != nil || f.Type != want || f.Ordered || f.Barriers || f.Renames || f.Why == "" {
 			t.Errorf("%+v %v", f, err)
 		}
 	})
