@@ -291,10 +291,7 @@ func (w *ObjectWriter) write(ctx context.Context, id oid, typ string, size int64
 			return err // somebody else was faster, with the same bytes
 		}
 		// What has the name is not what the name says, so it is no object of anybody's.
-		if err := w.root.Rename(tmp, d, id.String()[2:], vfs.Exchange); err != nil {
-			return err
-		}
-		if err := w.root.Unlink(tmp); err != nil {
+		if err := w.root.Rename(tmp, d, id.String()[2:], vfs.Replace); err != nil {
 			return err
 		}
 	} else if err != nil {
