@@ -1,3 +1,5 @@
+//go:build !portablefs
+
 package exchange_test
 
 import (

@@ -107,6 +107,11 @@ func (w *work) open() (*refusal.Item, error) {
 		return no(refusal.NotWritable, "", "the workspace root or the directory above it is immutable or append-only"), nil
 	}
 	if fd, ok := w.parent.(vfs.Descriptor); ok {
+		if !vfs.CanExchange || !vfs.CanSyncFS {
+			// Said before anything is made: a tree that is half built would have to be
+			// removed by a recovery that needs that sync as well.
+			return no(refusal.UnsupportedOperation, "", "this system cannot exchange two directories and sync a whole file system"), nil
+		}
 		if err := vfs.MayWrite(fd); err != nil {
 			return no(refusal.NotWritable, "", "the directory above the workspace cannot be written (%v)", err), nil
 		}
