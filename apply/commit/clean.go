@@ -100,6 +100,10 @@ func (t *tx) clean() error {
 		if err := t.dropAttention(own); err != nil {
 			return err
 		}
+		// Not every system takes a name away while somebody has open what it names, and
+		// then the directory above would not be empty.
+		closeDir(own)
+		t.areas[0].dir = nil
 		if err := t.txroot.Rmdir(t.id); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			if !notEmpty(err) {
 				return err
@@ -107,6 +111,8 @@ func (t *tx) clean() error {
 			t.notes = append(t.notes, fmt.Sprintf("the transaction area %.200q holds something that is not ours and stays", t.id))
 		}
 	}
+	closeDir(t.txroot)
+	t.txroot = nil
 	return t.cleanAbove()
 }
 

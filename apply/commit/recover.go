@@ -81,6 +81,8 @@ func recoverAll(ctx context.Context, env Env, o RecoverOptions) (out []Recovered
 				return out, fmt.Errorf("recover transaction %.200q: %w", id, err)
 			}
 		}
+		closeDir(txroot) // before its name goes, as in clean
+		txroot = nil
 		if err := removeTxDir(holder, env.TxDir); err != nil {
 			return out, wrap("recover", err)
 		}
