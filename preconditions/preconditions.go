@@ -370,7 +370,7 @@ func (v *View) disk(n editplan.Net) (refusal.List, error) {
 			no(refusal.HardLinked, "has %d hard links; replacing one name would split it from the others. Make it a file of its own first (cp, mv)", f.Stat.Nlink)
 		case f.Stat.Perm&0o222 == 0:
 			no(refusal.NotWritable, "is read-only (mode %04o); make it writable first (chmod u+w)", f.Stat.Perm)
-		case os.Geteuid() != 0 && int(f.Stat.UID) != os.Geteuid():
+		case os.Geteuid() > 0 && int(f.Stat.UID) != os.Geteuid():
 			no(refusal.Metadata, "belongs to user %d; replacing it would change its owner", f.Stat.UID)
 		}
 	}

@@ -1,4 +1,4 @@
-//go:build (!linux && !darwin) || portablefs
+//go:build (!linux && !darwin && !windows) || portablefs
 
 package commit
 

@@ -25,7 +25,7 @@ func resolve(ctx context.Context, env Env, path string, k Keep, save func(PreIma
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if strings.HasPrefix(path, env.TxDir+"/") {
+	if strings.HasPrefix(path, env.TxDir+string(filepath.Separator)) {
 		return fmt.Errorf("%s: only its directory is left of that transaction; compare what lies there with the workspace and remove it by hand", path)
 	}
 	err := atPath(env, path, func(t *tx, open []journal.Open, at int) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -10,12 +11,14 @@ import (
 
 // machine is what the remedies ask about this machine.
 type machine struct {
+	system string // its GOOS
 	read  func(path string) string // the trimmed content of a file, "" without one
 	exist func(path string) bool
 }
 
 func thisMachine() machine {
 	return machine{
+		system: runtime.GOOS,
 		read: func(p string) string {
 			b, _ := os.ReadFile(p)
 			return strings.TrimSpace(string(b))
@@ -27,11 +30,19 @@ func thisMachine() machine {
 	}
 }
 
+// linux tells whether the machine has what a sandbox is made of here.
+func (m machine) linux() bool { return m.system == "linux" }
+
+// enforcesNothing is what is said of checks and providers on any other system.
+func (m machine) enforcesNothing() string {
+	return "nothing is enforced on " + m.system + ": asp has no sandbox there, so it starts no check and no provider, and what requires one is not decided; run it on Linux for more"
+}
+
 // remedy says how to get an ability that a launch misses, on this machine; "" for one
 // that is there. What it rests on is looked up, so that no setting is blamed that is as
 // it should be.
 func (m machine) remedy(name string, c sandbox.Cap) string {
-	if c.Answer == sandbox.Yes {
+	if c.Answer == sandbox.Yes || !m.linux() {
 		return ""
 	}
 	if c.Answer == sandbox.Unknown && c.Errno == 0 && c.Detail == "" {

@@ -39,8 +39,9 @@ func TestDoctorRemedies(t *testing.T) {
 		{"mount namespace", sandbox.Cap{}, nil, "what it rests on"},
 	} {
 		m := machine{
-			read:  func(p string) string { return c.files[p] },
-			exist: func(p string) bool { _, ok := c.files[p]; return ok },
+			system: "linux",
+			read:   func(p string) string { return c.files[p] },
+			exist:  func(p string) bool { _, ok := c.files[p]; return ok },
 		}
 		if got := m.remedy(c.layer, c.cap); !strings.Contains(got, c.want) {
 			t.Errorf("%s (%v): %q, want %q in it", c.layer, c.cap, got, c.want)
@@ -48,12 +49,25 @@ func TestDoctorRemedies(t *testing.T) {
 	}
 	// No layer is left without a word, and none that is there gets one.
 	for _, r := range (sandbox.Caps{}).Rows() {
-		m := machine{read: func(string) string { return "" }, exist: func(string) bool { return false }}
+		m := machine{system: "linux", read: func(string) string { return "" }, exist: func(string) bool { return false }}
 		if m.remedy(r.Name, no(syscall.ENOSYS)) == "" {
 			t.Errorf("%s has no remedy", r.Name)
 		}
 		if got := m.remedy(r.Name, sandbox.Cap{Answer: sandbox.Yes}); got != "" {
 			t.Errorf("%s is there: %q", r.Name, got)
 		}
+	}
+}
+
+// Elsewhere there is no way to get a layer, and none is told.
+func TestDoctorElsewhere(t *testing.T) {
+	m := machine{system: "windows", read: func(string) string { return "" }, exist: func(string) bool { return false }}
+	for _, r := range (sandbox.Caps{}).Rows() {
+		if got := m.remedy(r.Name, sandbox.Cap{Answer: sandbox.No, Detail: "needs Linux"}); got != "" {
+			t.Errorf("%s: %q", r.Name, got)
+		}
+	}
+	if got := m.enforcesNothing(); !strings.Contains(got, "nothing is enforced on windows") {
+		t.Error(got)
 	}
 }

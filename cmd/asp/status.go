@@ -269,7 +269,10 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 	}
 	d.Guarantee = doctorAnswer{commit.WorkspaceTransactional.String(), ws.Words()}
 	if !ws.Ordered || !ws.Barriers {
-		d.Guarantee = doctorAnswer{commit.RollbackAttempted.String(), ws.Words() + "; put the workspace on ext4 with a journal, xfs or btrfs to earn more"}
+		d.Guarantee = doctorAnswer{commit.RollbackAttempted.String(), ws.Words()}
+		if thisMachine().linux() {
+			d.Guarantee.Why += "; put the workspace on ext4 with a journal, xfs or btrfs to earn more"
+		}
 	}
 	staged, why := eng.StagedForecast()
 	d.Staging = doctorAnswer{staged.String(), why}
@@ -311,6 +314,9 @@ func examine(ctx context.Context, eng *apply.Engine) (doctorJSON, sandbox.Caps, 
 // checkMode tells the mode that checks can earn here, by a launch with what is configured,
 // and what is missing or to be done for more.
 func checkMode(ctx context.Context, eng *apply.Engine, caps sandbox.Caps) doctorAnswer {
+	if m := thisMachine(); !m.linux() {
+		return doctorAnswer{"advisory", m.enforcesNothing()}
+	}
 	if !caps.Namespaces() && !caps.CanConfine() {
 		return doctorAnswer{"advisory", "checks would run with your own rights: " + caps.Missing()}
 	}

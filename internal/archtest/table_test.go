@@ -32,7 +32,7 @@ var rooms = []room{
 	{"sandbox/sandboxtest", []string{"internal/need", "sandbox"}, "helps tests to be a sandbox's child"},
 
 	{"snapshot", []string{"internal/canon", "internal/crc32c", "internal/vfs", "snapshot/scan"}, "digests of what a walk sees"},
-	{"snapshot/scan", nil, "a parallel walk"},
+	{"snapshot/scan", []string{"internal/vfs"}, "a parallel walk; on Windows by the handles of vfs"},
 	{"snapshot/watch", nil, "events about directories, and when they tell nothing"},
 	{"snapshot/gitbase", []string{"internal/refusal", "internal/vfs", "snapshot", "snapshot/gitbase/attrs", "snapshot/gitbase/convert",
 		"snapshot/gitbase/gitconfig", "snapshot/gitbase/ignore", "snapshot/scan", "snapshot/watch"}, "a workspace whose baseline is git's"},

@@ -65,6 +65,9 @@ func Resolve(getenv func(string) string) (string, error) {
 	if p := getenv("HOME"); filepath.IsAbs(p) {
 		return filepath.Join(p, ".local", "state", "asp"), nil
 	}
+	if p := getenv("LOCALAPPDATA"); filepath.IsAbs(p) { // Windows
+		return filepath.Join(p, "asp"), nil
+	}
 	return "", errors.New("no state directory: set ASP_HOME to an absolute path")
 }
 
@@ -105,7 +108,7 @@ func Open(fsys vfs.FS, path string) (*Home, error) {
 // makeAll opens path, making what is missing from the first existing parent on.
 func makeAll(fsys vfs.FS, path string) (vfs.Dir, error) {
 	d, err := fsys.OpenRoot(path)
-	if err == nil || !errors.Is(err, fs.ErrNotExist) || path == "/" {
+	if err == nil || !errors.Is(err, fs.ErrNotExist) || filepath.Dir(path) == path {
 		return d, err
 	}
 	parent, err := makeAll(fsys, filepath.Dir(path))
@@ -140,7 +143,7 @@ func (h *Home) trusted() error {
 	if st.Perm&0o022 != 0 {
 		return fmt.Errorf("%w: mode %04o lets others write; chmod 700 it", ErrUntrusted, st.Perm)
 	}
-	for p := h.path; p != "/"; {
+	for p := h.path; filepath.Dir(p) != p; {
 		p = filepath.Dir(p)
 		st, err := h.statPath(p)
 		if err != nil {
@@ -205,7 +208,7 @@ func (h *Home) CheckOutside(root string) error {
 			if st.SameFile(want) {
 				return true, nil
 			}
-			if p == "/" {
+			if filepath.Dir(p) == p {
 				return false, nil
 			}
 		}

@@ -170,7 +170,7 @@ func (s *State) Cover(b *Batch) error {
 			break // another file system begins
 		}
 		b.own(d)
-		if p == "/" {
+		if filepath.Dir(p) == p { // the root, or that of a drive
 			break
 		}
 	}

@@ -11,16 +11,16 @@ import (
 // TryAcquire it draws no ticket, and one who only looks is never taken for a holder.
 // False and no error when somebody holds the lock; f is not called then.
 func WhileFree(lockDir string, f func() error) (free bool, err error) {
-	d, err := openToLook(lockDir)
+	d, err := openDirectory(lockDir)
 	if err != nil {
 		return false, fmt.Errorf("open %q to look at its lock: %w", lockDir, err)
 	}
 	defer d.Close()
-	if err := shareFile(d); err != nil {
+	if err := shareDir(d); err != nil {
 		if errors.Is(err, ErrBusy) {
 			return false, nil
 		}
 		return false, fmt.Errorf("look at the lock of %q: %w", lockDir, err)
 	}
-	return true, errors.Join(f(), unlockFile(d))
+	return true, errors.Join(f(), unlockDir(d))
 }

@@ -48,8 +48,8 @@ const (
 type Lock struct {
 	mu    sync.Mutex
 	queue *queue
-	place *place     // in the line of this process; nil without one
-	dirs  []*os.File // the locked directory, and those that Also added
+	place *place       // in the line of this process; nil without one
+	dirs  []*directory // the locked directory, and those that Also added
 }
 
 // Acquire waits until it is the caller's turn on the directory lockDir. The
@@ -161,7 +161,7 @@ func (l *Lock) Unlock() error {
 		q.clearRecord()
 	}
 	for _, f := range l.dirs {
-		errs = append(errs, unlockFile(f), f.Close())
+		errs = append(errs, unlockDir(f), f.Close())
 	}
 	l.dirs = nil
 	if q != nil {
@@ -174,7 +174,7 @@ func (l *Lock) Unlock() error {
 }
 
 // lockDirectory opens and locks dir, until the name leads to what was locked.
-func lockDirectory(dir string) (*os.File, error) {
+func lockDirectory(dir string) (*directory, error) {
 	for {
 		f, err := openDirectory(dir)
 		if err != nil {
@@ -192,8 +192,8 @@ func lockDirectory(dir string) (*os.File, error) {
 // lockOpened locks the directory f, which was opened as dir, and tells whether the name
 // still leads to it: a directory exchange may have put another one there between the
 // two steps. If not, or on an error, f is unlocked and closed.
-func lockOpened(f *os.File, dir string) (bool, error) {
-	if err := tryLockFile(f); err != nil {
+func lockOpened(f *directory, dir string) (bool, error) {
+	if err := lockDir(f); err != nil {
 		f.Close()
 		return false, fmt.Errorf("lock %q: %w", dir, err)
 	}
@@ -204,7 +204,7 @@ func lockOpened(f *os.File, dir string) (bool, error) {
 			return true, nil
 		}
 	}
-	if err = errors.Join(err, unlockFile(f), f.Close()); err != nil {
+	if err = errors.Join(err, unlockDir(f), f.Close()); err != nil {
 		return false, fmt.Errorf("look at %q after locking: %w", dir, err)
 	}
 	return false, nil

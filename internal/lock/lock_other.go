@@ -1,4 +1,4 @@
-//go:build !linux && !darwin
+//go:build !linux && !darwin && !windows
 
 package lock
 
@@ -13,18 +13,18 @@ import (
 // than the refusal.
 var errUnsupported = errors.New("workspace locks need Linux")
 
+type directory = os.File
+
 func openDirectory(string) (*os.File, error)      { return nil, errUnsupported }
-func openToLook(string) (*os.File, error)         { return nil, errUnsupported }
+func lockDir(*directory) error                    { return errUnsupported }
+func shareDir(*directory) error                   { return errUnsupported }
+func unlockDir(*directory) error                  { return errUnsupported }
+func lockShort(uintptr) (func() error, error)     { return nil, errUnsupported }
 func openQueueFile(string) (*os.File, error)      { return nil, errUnsupported }
-func tryLockFile(*os.File) error                  { return errUnsupported }
-func shareFile(*os.File) error                    { return errUnsupported }
-func unlockFile(*os.File) error                   { return errUnsupported }
 func (*queue) tryByte(int64) (bool, error)        { return false, errUnsupported }
 func (*queue) unlockByte(int64) error             { return errUnsupported }
 func (*queue) heldIn(int64, int64) (int64, error) { return 0, errUnsupported }
 func startTime(int) (uint64, error)               { return 0, errUnsupported }
-func flockFd(uintptr) error                       { return errUnsupported }
-func funlockFd(uintptr) error                     { return errUnsupported }
 
 type queue struct {
 	f      *os.File

@@ -13,8 +13,25 @@ func openDirectory(name string) (*os.File, error) {
 	return openFile(name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
-// openToLook opens a directory for shareFile.
-func openToLook(name string) (*os.File, error) { return openDirectory(name) }
+// openTicket opens a ticket's file that is there.
+func openTicket(name string) (*os.File, error) {
+	return openFile(name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+}
+
+// directory is one that can be locked as a file can.
+type directory = os.File
+
+func lockDir(d *directory) error   { return tryLockFile(d) }
+func shareDir(d *directory) error  { return shareFile(d) }
+func unlockDir(d *directory) error { return unlockFile(d) }
+
+// lockShort locks the open directory fd for Short.
+func lockShort(fd uintptr) (unlock func() error, err error) {
+	if err := flockFd(fd); err != nil {
+		return nil, err
+	}
+	return func() error { return unix.Flock(int(fd), unix.LOCK_UN) }, nil
+}
 
 func openQueueFile(name string) (*os.File, error) {
 	return openFile(name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
@@ -87,5 +104,3 @@ func flockFd(fd uintptr) error {
 		}
 	}
 }
-
-func funlockFd(fd uintptr) error { return unix.Flock(int(fd), unix.LOCK_UN) }

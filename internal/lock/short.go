@@ -23,9 +23,9 @@ func Short(ctx context.Context, dir vfs.Dir) (unlock func() error, err error) {
 		return d.Close, nil
 	}
 	for wait := shortWait; ; wait = min(2*wait, longWait/5) {
-		err := flockFd(fd.Fd())
+		give, err := lockShort(fd.Fd())
 		if err == nil {
-			return func() error { return errors.Join(funlockFd(fd.Fd()), d.Close()) }, nil
+			return func() error { return errors.Join(give(), d.Close()) }, nil
 		}
 		if errors.Is(err, ErrBusy) {
 			err = sleep(ctx, wait)

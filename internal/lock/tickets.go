@@ -1,4 +1,4 @@
-//go:build darwin || portablefs
+//go:build darwin || windows || portablefs
 
 package lock
 
@@ -108,7 +108,7 @@ func (q *queue) heldIn(from, to int64) (int64, error) {
 // alive tells whether somebody holds the ticket. It shares the lock for a moment,
 // which keeps out nobody but who would take that very ticket.
 func (q *queue) alive(pos int64, sweep bool) (bool, error) {
-	f, err := os.OpenFile(q.file(pos), os.O_RDWR, 0)
+	f, err := openTicket(q.file(pos))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -199,7 +199,7 @@ func (f *osFile) Xattrs() (map[string][]byte, error) {
 
 // SetXattr is not supported.
 func (f *osFile) SetXattr(string, []byte) error {
-	return f.do("set attribute of", func(windows.Handle) error { return errors.ErrUnsupported })
+	return f.do("set attribute of", func(windows.Handle) error { return syscall.ENOTSUP })
 }
 
 // Sync needs the right to write, which a file that was opened for reading is opened

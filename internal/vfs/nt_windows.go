@@ -101,9 +101,31 @@ func ntRemove(h windows.Handle) error {
 
 // ntRename gives what h was opened by another name.
 func ntRename(h, to windows.Handle, name string, replace bool) error {
+	flags := uint32(windows.FILE_RENAME_POSIX_SEMANTICS | windows.FILE_RENAME_IGNORE_READONLY_ATTRIBUTE)
+	if replace {
+		flags |= windows.FILE_RENAME_REPLACE_IF_EXISTS
+	}
+	err := ntName(h, to, name, fileRenameInformationEx, flags)
+	if old(err) {
+		err = ntName(h, to, name, windows.FileRenameInformation, flags&windows.FILE_RENAME_REPLACE_IF_EXISTS)
+	}
+	return errno(err)
+}
+
+// ntLink gives what h has open a second name; no file is replaced.
+func ntLink(h, to windows.Handle, name string) error {
+	err := ntName(h, to, name, fileLinkInformation, 0)
+	if old(err) || errors.Is(err, windows.STATUS_INVALID_DEVICE_REQUEST) {
+		return syscall.EOPNOTSUPP
+	}
+	return errno(err)
+}
+
+// ntName makes the calls that take a name in a directory; they have one form.
+func ntName(h, to windows.Handle, name string, class, flags uint32) error {
 	n16, err := windows.UTF16FromString(name)
 	if err != nil {
-		return syscall.EINVAL
+		return windows.STATUS_OBJECT_NAME_INVALID
 	}
 	n16 = n16[:len(n16)-1]
 	type info struct {
@@ -117,23 +139,16 @@ func ntRename(h, to windows.Handle, name string, replace bool) error {
 	buf := make([]uint64, max((start+uintptr(2*len(n16))+7)/8, unsafe.Sizeof(info{})/8))
 	b := unsafe.Slice((*byte)(unsafe.Pointer(&buf[0])), 8*len(buf))
 	i := (*info)(unsafe.Pointer(&buf[0]))
-	i.flags, i.root, i.length = windows.FILE_RENAME_POSIX_SEMANTICS, to, uint32(2*len(n16))
-	if replace {
-		i.flags |= windows.FILE_RENAME_REPLACE_IF_EXISTS
-	}
+	i.flags, i.root, i.length = flags, to, uint32(2*len(n16))
 	copy(unsafe.Slice(&i.first, len(n16)), n16)
-	err = ntSet(h, fileRenameInformationEx, b)
-	if old(err) {
-		i.flags = 0
-		if replace {
-			i.flags = 1
-		}
-		err = ntSet(h, windows.FileRenameInformation, b)
-	}
-	return errno(err)
+	return ntSet(h, class, b)
 }
 
-const fileRenameInformationEx = 65
+// Classes of information that x/sys does not name, or not so.
+const (
+	fileLinkInformation     = 11
+	fileRenameInformationEx = 65
+)
 
 // HandleStat describes an open file or directory.
 func HandleStat(h windows.Handle) (Stat, error) {

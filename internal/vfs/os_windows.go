@@ -251,7 +251,7 @@ func (d *osDir) Mkdir(name string, _ uint32) error {
 // Symlink is not supported: whether a link is one to a file or to a directory would
 // have to be known, and a right is needed that few have.
 func (d *osDir) Symlink(_, name string) error {
-	return d.at("symlink", name, func(windows.Handle) error { return errors.ErrUnsupported })
+	return d.at("symlink", name, func(windows.Handle) error { return syscall.ENOTSUP })
 }
 
 func (d *osDir) Readlink(name string) (target string, err error) {
@@ -267,9 +267,10 @@ func (d *osDir) Readlink(name string) (target string, err error) {
 	return target, err
 }
 
-// Link is not supported; nothing that runs on this system needs it.
-func (d *osDir) Link(name string, _ Dir, _ string) error {
-	return d.at("link", name, func(windows.Handle) error { return errors.ErrUnsupported })
+// Link gives the file name another name; syscall.EOPNOTSUPP where the file system has
+// no second names.
+func (d *osDir) Link(name string, to Dir, toName string) error {
+	return d.two("link", name, to, toName, look|windows.FILE_WRITE_ATTRIBUTES, func(n, dest windows.Handle) error { return ntLink(n, dest, toName) })
 }
 
 func (d *osDir) Unlink(name string) error { return d.remove("unlink", name, false) }
@@ -297,19 +298,26 @@ func (d *osDir) remove(op, name string, dir bool) error {
 }
 
 func (d *osDir) Rename(name string, to Dir, toName string, mode RenameMode) error {
+	return d.two("rename", name, to, toName, removing, func(n, dest windows.Handle) error {
+		switch mode {
+		case NoReplace, Replace:
+			return ntRename(n, dest, toName, mode == Replace)
+		case Exchange:
+			return syscall.ENOTSUP
+		}
+		return syscall.EINVAL
+	})
+}
+
+// two runs f with what name is, opened for access, and the directory to.
+func (d *osDir) two(op, name string, to Dir, toName string, access uint32, f func(n, dest windows.Handle) error) error {
 	t, ok := to.(*osDir)
 	err := func() error {
-		switch {
-		case !ok:
+		if !ok {
 			return syscall.EXDEV
-		case mode != NoReplace && mode != Exchange && mode != Replace:
-			return syscall.EINVAL
 		}
 		if err := errors.Join(CheckName(name), CheckName(toName)); err != nil {
 			return syscall.EINVAL
-		}
-		if mode == Exchange {
-			return errors.ErrUnsupported
 		}
 		from, err := d.use()
 		if err != nil {
@@ -321,18 +329,18 @@ func (d *osDir) Rename(name string, to Dir, toName string, mode RenameMode) erro
 			return err
 		}
 		defer t.release()
-		n, err := ntOpen(from, name, removing, windows.FILE_OPEN, 0)
+		n, err := ntOpen(from, name, access, windows.FILE_OPEN, 0)
 		if err != nil {
 			return err
 		}
-		return errors.Join(ntRename(n, dest, toName, mode == Replace), windows.CloseHandle(n))
+		return errors.Join(f(n, dest), windows.CloseHandle(n))
 	}()
 	if err != nil {
 		toPath := toName
 		if ok {
 			toPath = t.path + "/" + toName
 		}
-		return &os.LinkError{Op: "rename", Old: d.path + "/" + name, New: toPath, Err: err}
+		return &os.LinkError{Op: op, Old: d.path + "/" + name, New: toPath, Err: err}
 	}
 	return nil
 }
@@ -402,7 +410,7 @@ func (d *osDir) Sync() error {
 
 // SyncFS is not supported.
 func (d *osDir) SyncFS() error {
-	return d.at("sync file system", "", func(windows.Handle) error { return errors.ErrUnsupported })
+	return d.at("sync file system", "", func(windows.Handle) error { return syscall.ENOTSUP })
 }
 
 func (d *osDir) Close() error {

@@ -95,6 +95,12 @@ func TestWindows(t *testing.T) {
 	is("rmdir non-empty", d.Rmdir("d"), syscall.ENOTEMPTY)
 	is("unlink directory", d.Unlink("d"), syscall.EISDIR)
 	ok("replace", d.Rename("c", sub, "b", Replace))
+	ok("link", sub.Link("b", d, "l"))
+	is("link over", sub.Link("b", d, "l"), fs.ErrExist)
+	if l, err := d.Lstat("l"); err != nil || l.Nlink != 2 {
+		t.Errorf("linked: %+v, %v", l, err)
+	}
+	ok("unlink", d.Unlink("l"))
 	s, err := d.Lstat("d/b")
 	if ok("lstat below", err); s.Size != 0 {
 		t.Errorf("%+v", s)

@@ -327,7 +327,8 @@ func (r *Repo) load(ctx context.Context) (*env, error) {
 			return nil, err
 		}
 		*to[i] = b
-		if rel, err := filepath.Rel(r.Places.Root, path); err == nil && !strings.HasPrefix(rel, "../") && !strings.HasPrefix(rel, gitDirName+"/") {
+		rel, err := filepath.Rel(r.Places.Root, path)
+		if rel = filepath.ToSlash(rel); err == nil && !strings.HasPrefix(rel, "../") && !strings.HasPrefix(rel, gitDirName+"/") {
 			e.outside, e.outsideOf = append(e.outside, rel), append(e.outsideOf, i)
 		}
 	}
