@@ -51,6 +51,10 @@ type live struct {
 	facts     map[snapshot.Path]*Fact
 	buf       []byte
 	kept      int // bytes in contents
+	// The rules of the system for names: what none may be, and whether one may be found
+	// by another spelling.
+	usable func(name string) error
+	folds  bool
 }
 
 // dirFact is what was found when a directory of the workspace was opened.
@@ -62,7 +66,8 @@ type dirFact struct {
 	under   string
 	blocked *refusal.Item
 	mount   uint64
-	ro      error // not nil: names in it cannot be changed by us
+	names   map[string]uint64 // its listing, inode by name; nil until it is asked for
+	ro      error             // not nil: names in it cannot be changed by us
 	roKnown bool
 }
 
@@ -78,7 +83,8 @@ func newLive(root vfs.Dir, protected []vfs.Stat) (*live, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stat workspace root: %w", err)
 	}
-	l := &live{root: root, mount: st.MntID, protected: protected, mayOpen: vfs.MayKeep(maxOpenDirs, openShare), dirs: map[string]*dirFact{}, facts: map[snapshot.Path]*Fact{}}
+	l := &live{root: root, mount: st.MntID, protected: protected, mayOpen: vfs.MayKeep(maxOpenDirs, openShare), dirs: map[string]*dirFact{}, facts: map[snapshot.Path]*Fact{},
+		usable: vfs.CheckName, folds: vfs.MayFold}
 	l.dirs["."] = &dirFact{dir: root, path: ".", stat: st, mount: st.MntID}
 	return l, nil
 }
@@ -122,7 +128,10 @@ func (l *live) dirAt(path string) (*dirFact, error) {
 		return nil, err
 	}
 	d := &dirFact{path: path, mount: p.mount, absent: p.absent, under: p.under, blocked: p.blocked}
-	if !p.absent && p.under == "" && p.blocked == nil {
+	if d.blocked == nil {
+		d.blocked = l.unusable(name, path)
+	}
+	if !p.absent && p.under == "" && d.blocked == nil {
 		if err := l.descend(p, name, d); err != nil {
 			return nil, err
 		}
@@ -169,6 +178,10 @@ func (l *live) descend(p *dirFact, name string, d *dirFact) error {
 		return fmt.Errorf("stat directory %.200q: %w", d.path, err)
 	}
 	d.mount = d.stat.MntID
+	if d.blocked, err = l.misspelt(p, name, d.path, d.stat); err != nil || d.blocked != nil {
+		dir.Close()
+		return err
+	}
 	for _, x := range l.protected {
 		if d.stat.SameFile(x) {
 			dir.Close()
@@ -185,6 +198,43 @@ func (l *live) descend(p *dirFact, name string, d *dirFact) error {
 	}
 	l.keep(d, dir)
 	return nil
+}
+
+// unusable refuses a name that the system gives another meaning, or none.
+func (l *live) unusable(name, path string) *refusal.Item {
+	if l.usable(name) == nil {
+		return nil
+	}
+	it := refusal.New(refusal.PathInvalid, path, -1, "%q is no name that a file can have on this system", cut(name))
+	return &it
+}
+
+// misspelt refuses a path whose last name was found in d although it is spelled
+// otherwise there: the baseline, the receipt and the index know it by its own.
+func (l *live) misspelt(d *dirFact, name, path string, st vfs.Stat) (*refusal.Item, error) {
+	if !l.folds {
+		return nil, nil
+	}
+	if d.names == nil {
+		es, err := d.dir.List()
+		if err != nil {
+			return nil, fmt.Errorf("list %.200q: %w", d.path, err)
+		}
+		d.names = make(map[string]uint64, len(es))
+		for _, e := range es {
+			d.names[e.Name] = e.Ino
+		}
+	}
+	if _, ok := d.names[name]; ok {
+		return nil, nil
+	}
+	for own, ino := range d.names {
+		if ino == st.Ino {
+			it := refusal.New(refusal.NameCollision, path, -1, "is spelled %q on disk, and the file system does not tell the two apart", cut(own))
+			return &it, nil
+		}
+	}
+	return nil, fmt.Errorf("%.200q came or went while it was looked at", path)
 }
 
 // keep holds the open handle of d, which is not held yet.
@@ -239,7 +289,10 @@ func (l *live) look(p snapshot.Path, digest bool) (*Fact, error) {
 		return nil, err
 	}
 	f := &Fact{Mount: d.mount, Blocked: d.blocked, Under: d.under}
-	if d.absent || d.blocked != nil || d.under != "" {
+	if f.Blocked == nil {
+		f.Blocked = l.unusable(p.Base(), p.String())
+	}
+	if d.absent || f.Blocked != nil || d.under != "" {
 		return f, nil
 	}
 	// Most are files, which are described through the handle that reads them.
@@ -264,6 +317,10 @@ func (l *live) look(p snapshot.Path, digest bool) (*Fact, error) {
 		return f, nil
 	case err != nil:
 		return nil, fmt.Errorf("stat %.200q: %w", p, err)
+	}
+	if f.Blocked, err = l.misspelt(d, p.Base(), p.String(), f.Stat); err != nil || f.Blocked != nil {
+		f.Stat = vfs.Stat{}
+		return f, err
 	}
 	for _, x := range l.protected {
 		if f.Stat.SameFile(x) {

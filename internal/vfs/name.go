@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"runtime"
 	"strings"
 	"syscall"
 )
@@ -8,6 +9,10 @@ import (
 // MaxTarget is how many bytes of a link's target are read at most; no kernel
 // takes a longer one.
 const MaxTarget = 4096
+
+// MayFold: the usual file systems here find a name by another spelling of it, in
+// upper or lower case or in another Unicode form.
+const MayFold = runtime.GOOS == "windows" || runtime.GOOS == "darwin"
 
 // CheckName tells whether name is one path component that a method may be
 // given: not empty, not "." or "..", without a slash and without NUL, and on
