@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -50,7 +49,7 @@ func helper(act string, args []string) error {
 		}
 		defer l.Unlock()
 		c := exec.Command("sleep", "600")
-		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		c.SysProcAttr = ownSession
 		if err := c.Start(); err != nil {
 			return err
 		}
@@ -355,25 +354,6 @@ func TestCancelledWaiterGivesUpItsPlace(t *testing.T) {
 	}
 }
 
-func TestChildDoesNotInheritTheLock(t *testing.T) {
-	dir, qf := places(t)
-	p := start(t, "child", dir, qf)
-	pid, err := strconv.Atoi(strings.TrimPrefix(p.line(t), "child "))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
-	p.kill(t)
-	l, err := Acquire(context.Background(), dir, qf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Unlock()
-	if err := syscall.Kill(pid, 0); err != nil {
-		t.Fatalf("the child should still run: %v", err)
-	}
-}
-
 func TestOtherQueueFileStillExcludes(t *testing.T) {
 	dir, qf := places(t)
 	l, err := Acquire(context.Background(), dir, qf)
@@ -483,25 +463,5 @@ func TestReplacedDirectoryBetweenOpenAndLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.Close()
-	}
-}
-
-func TestForeignQueueFiles(t *testing.T) {
-	dir, qf := places(t)
-	if err := syscall.Mkfifo(qf, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Acquire(context.Background(), dir, qf); err == nil {
-		t.Error("a FIFO was taken for a queue file")
-	}
-	link := qf + "-link"
-	if err := os.Symlink(qf+"-target", link); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Acquire(context.Background(), dir, link); err == nil {
-		t.Error("a link was followed to a queue file")
-	}
-	if _, err := Acquire(context.Background(), filepath.Join(dir, "none"), qf+"-3"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("missing directory: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package lock
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/windows"
@@ -32,9 +33,15 @@ func openQueueFile(name string) (*os.File, error) {
 	return openPath(name, windows.GENERIC_READ|windows.GENERIC_WRITE, windows.OPEN_ALWAYS, windows.FILE_FLAG_OPEN_REPARSE_POINT)
 }
 
-// openTicket opens a ticket's file that is there.
+// openTicket opens a ticket's file that is there. One that is about to go, as its last
+// holder has it open still, is denied to everybody, and is as good as gone: at worst
+// that costs the order.
 func openTicket(name string) (*os.File, error) {
-	return openPath(name, windows.GENERIC_READ|windows.GENERIC_WRITE, windows.OPEN_EXISTING, windows.FILE_FLAG_OPEN_REPARSE_POINT)
+	f, err := openPath(name, windows.GENERIC_READ|windows.GENERIC_WRITE, windows.OPEN_EXISTING, windows.FILE_FLAG_OPEN_REPARSE_POINT)
+	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		err = &os.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return f, err
 }
 
 func openPath(name string, access, how, flags uint32) (*os.File, error) {
@@ -178,11 +185,15 @@ func lockShort(fd uintptr) (unlock func() error, err error) {
 
 // startTime is when the process began, in units of 100 nanoseconds since 1601.
 func startTime(pid int) (uint64, error) {
-	p, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
+	p, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION|windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {
 		return 0, err
 	}
 	defer windows.CloseHandle(p)
+	// A process that ended can be opened for as long as somebody else has it open.
+	if ended, err := windows.WaitForSingleObject(p, 0); err != nil || ended == windows.WAIT_OBJECT_0 {
+		return 0, errors.Join(err, fs.ErrNotExist)
+	}
 	var created, exited, kernel, user windows.Filetime
 	if err := windows.GetProcessTimes(p, &created, &exited, &kernel, &user); err != nil {
 		return 0, err
