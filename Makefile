@@ -5,6 +5,7 @@
 # make fuzz     each fuzz target for a fixed number of runs; FUZZ=long for an hour each, FUZZTIME=10m for at least that long
 # make corpus   put the best of what fuzzing found into testdata/fuzz, to be committed
 # make crash    the long sweeps of kills and power cuts
+# make portable the engine as macOS has it, on Linux: what is below the engine built without what only Linux has
 # make powercut cut the power of ext4, xfs and btrfs at random moments under load, POWERCUTS times each; needs root and loop devices
 # make linear   a checker of linearizability judges OPS operations of many clients and an editor, in rounds of 2,000 plans
 # make mutants  take every protection out in turn and see that a test notices
@@ -29,7 +30,7 @@ OPS ?= 1000000
 TESTDIR ?= $(shell d=$$(mktemp -d /dev/shm/asp-XXXXXX 2>/dev/null) && rmdir $$d && echo /dev/shm || case "$$TMPDIR" in (''|*[[:space:]]*) echo /tmp;; (*) echo "$$TMPDIR";; esac)
 INDIR = umask 022 && d=$$(mktemp -d "$(TESTDIR)/asp-test-XXXXXX") && chmod 755 "$$d" && trap 'chmod -R u+rwX "'"$$d"'" 2>/dev/null; rm -rf "'"$$d"'"' EXIT && export TMPDIR="$$d" GOTMPDIR="$$d" &&
 
-.PHONY: build run test check lint race bench fuzz corpus crash powercut linear mutants peers chart clean
+.PHONY: build run test check lint race bench fuzz corpus crash portable powercut linear mutants peers chart clean
 # Without cgo: nothing here needs libc, and linking it doubles the start-up time.
 build:
 	CGO_ENABLED=0 $(GO) build -o bin/asp ./cmd/asp
@@ -70,6 +71,9 @@ corpus:
 
 crash: bin/tools/gopls
 	$(INDIR) PATH=$(CURDIR)/bin/tools:$$PATH ASP_CRASH=$(CRASH) $(GO) test -timeout 120m $$(grep -rl --include='*_test.go' ASP_CRASH . | xargs -n1 dirname | sort -u)
+
+portable:
+	$(INDIR) PATH=$$PATH:/usr/sbin:/sbin $(GO) test -tags portablefs ./internal/vfs/... ./internal/lock ./internal/home ./snapshot/... ./preconditions ./receipt ./apply/...
 
 powercut:
 	$(INDIR) PATH=$$PATH:/usr/sbin:/sbin REQUIRE_POWERCUT=1 POWERCUTS=$(POWERCUTS) $(GO) test -count=1 -v -timeout 24h -run 'TestPowerCut$$' ./casetest

@@ -72,8 +72,9 @@ func (t *tx) tidy(ctx context.Context) error {
 // leads to, so that a crash in between leaves a way to finish.
 func (t *tx) clean() error {
 	// NFS and FUSE give a file that is open and unlinked another name, and the directory
-	// would not be empty.
+	// would not be empty. Others do so with a directory, and some are in the areas.
 	t.letGo()
+	t.dirs.close()
 	if t.txroot == nil {
 		return t.cleanAbove()
 	}

@@ -14,7 +14,7 @@ import (
 // ProbeMount names no file system: nothing of what one keeps over a power cut was ever
 // tried on this system, so that no guarantee rests on one. Two names cannot be exchanged.
 func ProbeMount(vfs.Dir) (MountFacts, error) {
-	return MountFacts{Type: "unknown", Aside: true, Why: "no file system of Windows was ever tried over a power cut by the makers of this program"}, nil
+	return MountFacts{Type: "unknown", Aside: true, Why: "no sync of a directory is promised on Windows, and no file system of it was ever tried over a power cut by the makers of this program"}, nil
 }
 
 // hasDefaultACL is false: every directory here passes on a list, and whether the new
