@@ -72,14 +72,9 @@ func newDir(h windows.Handle, path string) *osDir {
 	return d
 }
 
-// at runs f with the handle of the directory; name is checked unless it is empty.
+// at runs f with the handle of the directory. f checks the name, by find or makes.
 func (d *osDir) at(op, name string, f func(h windows.Handle) error) error {
 	err := func() error {
-		if name != "" {
-			if err := CheckName(name); err != nil {
-				return err
-			}
-		}
 		h, err := d.use()
 		if err != nil {
 			return err
@@ -105,7 +100,7 @@ func openDir(h windows.Handle, path string) (windows.Handle, error) {
 	at := h
 	for {
 		name, rest, more := strings.Cut(path, "/")
-		next, err := ntOpen(at, name, listing, windows.FILE_OPEN, 0)
+		next, err := find(at, name, listing, 0)
 		if at != h {
 			_ = windows.CloseHandle(at)
 		}
@@ -130,14 +125,15 @@ func openDir(h windows.Handle, path string) (windows.Handle, error) {
 }
 
 func (d *osDir) Lstat(path string) (s Stat, err error) {
-	if err := CheckPath(path); err != nil {
-		return Stat{}, &fs.PathError{Op: "lstat", Path: d.path + "/" + path, Err: err}
-	}
-	err = d.at("lstat", "", func(h windows.Handle) error {
-		dir, name := splitPath(path)
-		if path == "." {
-			name = ""
+	err = d.at("lstat", path, func(h windows.Handle) error {
+		if err := checkFoundPath(path); err != nil {
+			return err
 		}
+		if path == "." {
+			s, err = HandleStat(h)
+			return err
+		}
+		dir, name := splitPath(path)
 		if dir != "" {
 			sub, err := openDir(h, dir)
 			if err != nil {
@@ -146,7 +142,7 @@ func (d *osDir) Lstat(path string) (s Stat, err error) {
 			defer windows.CloseHandle(sub)
 			h = sub
 		}
-		f, err := ntOpen(h, name, look, windows.FILE_OPEN, 0)
+		f, err := find(h, name, look, 0)
 		if err != nil {
 			return err
 		}
@@ -164,8 +160,8 @@ func (d *osDir) Stat() (s Stat, err error) {
 
 func (d *osDir) OpenDir(path string) (Dir, error) {
 	var sub windows.Handle
-	err := d.at("open directory", "", func(h windows.Handle) (err error) {
-		if err = CheckPath(path); err == nil {
+	err := d.at("open directory", path, func(h windows.Handle) (err error) {
+		if err = checkFoundPath(path); err == nil {
 			sub, err = openDir(h, path)
 		}
 		return err
@@ -185,7 +181,7 @@ func (d *osDir) Open(name string) (File, error) {
 	err := d.at("open", name, func(h windows.Handle) error {
 		// The look before is by the right to look alone; a link, a device and what
 		// else is no file is never opened for more.
-		first, err := ntOpen(h, name, look, windows.FILE_OPEN, 0)
+		first, err := find(h, name, look, 0)
 		if err != nil {
 			return err
 		}
@@ -197,7 +193,7 @@ func (d *osDir) Open(name string) (File, error) {
 		if err != nil {
 			return err
 		}
-		if f.h, err = ntOpen(h, name, reading, windows.FILE_OPEN, windows.FILE_NON_DIRECTORY_FILE); err != nil {
+		if f.h, err = find(h, name, reading, windows.FILE_NON_DIRECTORY_FILE); err != nil {
 			return err
 		}
 		if s, err = HandleStat(f.h); err == nil {
@@ -229,7 +225,9 @@ func readable(k Kind) error {
 func (d *osDir) Create(name string, perm uint32) (File, error) {
 	f := &osFile{dir: d.path, name: name, written: true}
 	err := d.at("create", name, func(h windows.Handle) (err error) {
-		f.h, err = ntOpen(h, name, writing|windows.WRITE_DAC, windows.FILE_CREATE, windows.FILE_NON_DIRECTORY_FILE)
+		if err = CheckName(name); err == nil {
+			f.h, err = ntOpen(h, name, writing|windows.WRITE_DAC, windows.FILE_CREATE, windows.FILE_NON_DIRECTORY_FILE)
+		}
 		return err
 	})
 	if err != nil {
@@ -240,6 +238,9 @@ func (d *osDir) Create(name string, perm uint32) (File, error) {
 
 func (d *osDir) Mkdir(name string, _ uint32) error {
 	return d.at("mkdir", name, func(h windows.Handle) error {
+		if err := CheckName(name); err != nil {
+			return err
+		}
 		n, err := ntOpen(h, name, look, windows.FILE_CREATE, windows.FILE_DIRECTORY_FILE)
 		if err != nil {
 			return err
@@ -256,7 +257,7 @@ func (d *osDir) Symlink(_, name string) error {
 
 func (d *osDir) Readlink(name string) (target string, err error) {
 	err = d.at("readlink", name, func(h windows.Handle) error {
-		l, err := ntOpen(h, name, look, windows.FILE_OPEN, 0)
+		l, err := find(h, name, look, 0)
 		if err != nil {
 			return err
 		}
@@ -279,7 +280,7 @@ func (d *osDir) Rmdir(name string) error { return d.remove("rmdir", name, true) 
 
 func (d *osDir) remove(op, name string, dir bool) error {
 	return d.at(op, name, func(h windows.Handle) error {
-		n, err := ntOpen(h, name, removing, windows.FILE_OPEN, 0)
+		n, err := find(h, name, removing, 0)
 		if err != nil {
 			return err
 		}
@@ -316,7 +317,7 @@ func (d *osDir) two(op, name string, to Dir, toName string, access uint32, f fun
 		if !ok {
 			return syscall.EXDEV
 		}
-		if err := errors.Join(CheckName(name), CheckName(toName)); err != nil {
+		if err := errors.Join(checkFound(name), CheckName(toName)); err != nil {
 			return syscall.EINVAL
 		}
 		from, err := d.use()
@@ -329,7 +330,7 @@ func (d *osDir) two(op, name string, to Dir, toName string, access uint32, f fun
 			return err
 		}
 		defer t.release()
-		n, err := ntOpen(from, name, access, windows.FILE_OPEN, 0)
+		n, err := find(from, name, access, 0)
 		if err != nil {
 			return err
 		}

@@ -125,6 +125,19 @@ func TestWindows(t *testing.T) {
 		_, err := d.Create(n, 0o666)
 		is(n, err, syscall.EINVAL)
 	}
+	for _, n := range []string{"", "/", "/x", "a/", "a//b", "..", "d/../x"} {
+		_, err := d.Lstat(n)
+		is("lstat "+n, err, syscall.EINVAL)
+		is("rmdir "+n, d.Rmdir(n), syscall.EINVAL)
+		_, err = d.OpenDir(n)
+		is("open directory "+n, err, syscall.EINVAL)
+	}
+	// What is called so itself is found; what only has such a short form is not.
+	ok("made by its path", os.WriteFile(filepath.Join(root, "x~1.txt"), []byte("x"), 0o666))
+	if s, err := d.Lstat("x~1.txt"); err != nil || s.Size != 1 {
+		t.Errorf("a name of the short form: %+v, %v", s, err)
+	}
+	ok("unlink", d.Unlink("x~1.txt"))
 	if es, err := os.ReadDir(root); err != nil || len(es) != 0 {
 		t.Errorf("left: %v, %v", es, err)
 	}

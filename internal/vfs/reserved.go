@@ -5,8 +5,11 @@ import "strings"
 // reservedName tells whether Windows gives a name another meaning than that of a name
 // in a directory: a device, a stream of another file, a spelling of another name
 // (trailing dots and spaces, the short form of a long name), or a separator. Such a
-// name is never given to that system.
-func reservedName(name string) bool {
+// name is never given to that system for something new.
+func reservedName(name string) bool { return specialName(name) || shortName(name) }
+
+// specialName is reservedName without short forms.
+func specialName(name string) bool {
 	if strings.ContainsAny(name, "<>:\"\\|?*") || strings.HasSuffix(name, ".") || strings.HasSuffix(name, " ") {
 		return true
 	}
@@ -15,7 +18,7 @@ func reservedName(name string) bool {
 			return true
 		}
 	}
-	base, ext, _ := strings.Cut(name, ".")
+	base, _, _ := strings.Cut(name, ".")
 	base = strings.TrimRight(base, " ")
 	switch strings.ToUpper(base) {
 	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", "CLOCK$":
@@ -25,8 +28,14 @@ func reservedName(name string) bool {
 	if r := []rune(strings.ToUpper(base)); len(r) == 4 && (string(r[:3]) == "COM" || string(r[:3]) == "LPT") && strings.ContainsRune("123456789¹²³", r[3]) {
 		return true
 	}
-	// GIT~1 is .git. Whether a name of this form is somebody's own cannot be told
-	// without asking the directory, and asking twice is two answers.
+	return false
+}
+
+// shortName tells names of the form that a long name gets beside its own: GIT~1 is .git.
+// It can be a long name of somebody's all the same, which only what is opened by it tells.
+func shortName(name string) bool {
+	base, ext, _ := strings.Cut(name, ".")
+	base = strings.TrimRight(base, " ")
 	stem, num, short := strings.Cut(base, "~")
 	return short && stem != "" && len(base) <= 8 && len(ext) <= 3 && num != "" && strings.Trim(num, "0123456789") == ""
 }
