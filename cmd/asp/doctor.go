@@ -11,9 +11,9 @@ import (
 
 // machine is what the remedies ask about this machine.
 type machine struct {
-	system string // its GOOS
-	read  func(path string) string // the trimmed content of a file, "" without one
-	exist func(path string) bool
+	system string                   // its GOOS
+	read   func(path string) string // the trimmed content of a file, "" without one
+	exist  func(path string) bool
 }
 
 func thisMachine() machine {
