@@ -32,7 +32,8 @@ func TestExitStatus(t *testing.T) {
 		{1, []string{"recover", "--show", "x"}}, {1, []string{"recover", "--keep-theirs", "x"}}, {1, []string{"recover", "--show", "blob:sha256:" + strings.Repeat("0", 64)}},
 		{1, []string{"server", "status", "none"}}, {1, []string{"server", "reset", "none"}}, {1, []string{"server", "remove", "none"}},
 		{1, []string{"repo", "enable", "none", "--mode", "gated"}}, {1, []string{"repo", "disable", "none"}},
-		{2, []string{"apply", "--plan", good, "--stage", "--ref", ""}},
+		{2, []string{"apply", "--plan", good, "--stage", "--ref", ""}}, {2, []string{"apply", "--plan", good, "--fuzz", "1"}},
+		{2, []string{"apply", "--plan", good, "--stage", "--message", "m"}}, {2, []string{"apply", "--plan", good, "--include-dirty"}},
 	} {
 		m := w.mark()
 		r := w.run(c.args...)

@@ -167,6 +167,11 @@ func runApply(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	if r.Ref != "" && r.Publish != apply.Stage {
 		return usagef("--ref needs --stage: the commit is made instead of touching the workspace")
 	}
+	for _, of := range []string{"message", "include-dirty"} {
+		if r.Ref == "" && fs.Changed(of) {
+			return usagef("--%s tells of a commit, and without --ref none is made", of)
+		}
+	}
 	if r.Index && r.Publish == apply.Stage {
 		return usagef("--index changes the workspace and its index together; it does not go with --stage")
 	}

@@ -48,6 +48,11 @@ func (e *env) source(ctx context.Context, fs *pflag.FlagSet, eng *apply.Engine) 
 	if len(kinds) != 1 {
 		return nil, usagef("name exactly one plan: --plan, --patch, --workspace-edit or a proposal id; see `asp %s --help`", fs.Name())
 	}
+	for _, of := range []string{"strip", "fuzz", "unidiff-zero"} {
+		if kinds[0] != "patch" && fs.Changed(of) {
+			return nil, usagef("--%s tells how a patch is read; it goes with --patch alone", of)
+		}
+	}
 	if id != "" {
 		return func(ctx context.Context, _ *apply.View, _ snapshot.Baseline) (editplan.File, refusal.List, error) {
 			return eng.LoadProposal(id)

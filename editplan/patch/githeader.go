@@ -117,7 +117,11 @@ func (h *header) name(rest string, name *string, set *bool, none bool) error {
 			return h.p.fail("bad git diff: expected /dev/null, got %s", cut(*name))
 		}
 		if another := findName(rest, h.p.strip, true); another != *name {
-			return h.p.fail("bad git diff: inconsistent names %s and %s", cut(*name), cut(another))
+			hint := ""
+			if another == "" {
+				hint = "; a patch made without prefixes takes --strip 0"
+			}
+			return h.p.fail("bad git diff: inconsistent names %s and %s%s", cut(*name), cut(another), hint)
 		}
 		return nil
 	}
