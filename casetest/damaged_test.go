@@ -156,3 +156,38 @@ func wayOut(said string) bool {
 	}
 	return false
 }
+
+// TestNoStateDirectory: a state directory that cannot be made or trusted ends every command
+// before it begins, and the message says what to set or to change.
+func TestNoStateDirectory(t *testing.T) {
+	w := newWorld(t, map[string]string{"a": "a\n"})
+	w.broken = true
+	w.mkdir(filepath.Join(w.base, "open"))
+	must(t, os.Chmod(filepath.Join(w.base, "open"), 0o777))
+	w.mkdir(filepath.Join(w.base, "shut"))
+	must(t, os.Chmod(filepath.Join(w.base, "shut"), 0o555))
+	for at, next := range map[string]string{
+		"state":                             "must be an absolute path",
+		w.path("a"):                         "set ASP_HOME to a directory",
+		w.path("a/below"):                   "set ASP_HOME to a directory",
+		w.path("inside"):                    "set ASP_HOME to a directory outside",
+		filepath.Join(w.base, "open"):       "chmod 700 it",
+		filepath.Join(w.base, "open/below"): "set ASP_HOME to another directory",
+		filepath.Join(w.base, "shut/below"): "set ASP_HOME to a directory",
+	} {
+		if w.cred == nil && strings.Contains(at, "/shut/") && os.Geteuid() == 0 {
+			continue
+		}
+		w.asp = at
+		m := w.list()
+		for _, c := range []string{"status", "doctor"} {
+			r := w.run(c, "--json")
+			if r.code != 3 || !strings.Contains(r.errs, next) || !strings.Contains(r.str("error", "message"), next) {
+				t.Errorf("%s: want %q: %s", at, next, r)
+			}
+		}
+		if d := m.diff(w.list(), nil); len(d) > 0 && at != w.path("inside") {
+			t.Errorf("%s: %q", at, d)
+		}
+	}
+}

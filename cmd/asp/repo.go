@@ -118,6 +118,9 @@ func (e *env) openHome() (*home.Home, error) {
 	}
 	h, err := home.Open(vfs.OS{}, path)
 	if err != nil {
+		if !errors.Is(err, home.ErrUntrusted) { // which says what to do itself
+			err = fmt.Errorf("%w; set ASP_HOME to a directory that you may make and write", err)
+		}
 		return nil, &trustError{err}
 	}
 	return h, nil

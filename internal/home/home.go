@@ -153,7 +153,7 @@ func (h *Home) trusted() error {
 		// alone; a parent that everybody can write to without the sticky
 		// bit lets everybody put another directory here.
 		if st.Perm&0o1002 == 0o0002 {
-			return fmt.Errorf("%w: everybody may write to its parent %.200q", ErrUntrusted, p)
+			return fmt.Errorf("%w: everybody may write to its parent %.200q; chmod o-w that, or set ASP_HOME to another directory", ErrUntrusted, p)
 		}
 	}
 	return nil
@@ -161,7 +161,7 @@ func (h *Home) trusted() error {
 
 func ownerTrusted(st vfs.Stat) error {
 	if st.UID != 0 && int(st.UID) != os.Geteuid() {
-		return fmt.Errorf("%w: owned by user %d, not by user %d or root", ErrUntrusted, st.UID, os.Geteuid())
+		return fmt.Errorf("%w: owned by user %d, not by user %d or root; set ASP_HOME to a directory of your own (sudo may keep the HOME of another user)", ErrUntrusted, st.UID, os.Geteuid())
 	}
 	return nil
 }
@@ -272,7 +272,7 @@ func (h *Home) ReadFile(name string, limit int64) ([]byte, error) {
 			return nil, fmt.Errorf("read %.200q: %w", h.Path(name), err)
 		}
 		if st.Perm&0o022 != 0 {
-			return nil, fmt.Errorf("read %.200q: %w: mode %04o lets others write", h.Path(name), ErrUntrusted, st.Perm)
+			return nil, fmt.Errorf("read %.200q: %w: mode %04o lets others write; chmod go-w it", h.Path(name), ErrUntrusted, st.Perm)
 		}
 	}
 	return ReadFile(h.dir, name, limit)
