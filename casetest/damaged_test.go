@@ -170,7 +170,7 @@ func TestNoStateDirectory(t *testing.T) {
 		"state":                             "must be an absolute path",
 		w.path("a"):                         "set ASP_HOME to a directory",
 		w.path("a/below"):                   "set ASP_HOME to a directory",
-		w.path("inside"):                    "set ASP_HOME to a directory outside",
+		w.path("inside/deep"):               "set ASP_HOME to a directory outside",
 		filepath.Join(w.base, "open"):       "chmod 700 it",
 		filepath.Join(w.base, "open/below"): "set ASP_HOME to another directory",
 		filepath.Join(w.base, "shut/below"): "set ASP_HOME to a directory",
@@ -186,7 +186,7 @@ func TestNoStateDirectory(t *testing.T) {
 				t.Errorf("%s: want %q: %s", at, next, r)
 			}
 		}
-		if d := m.diff(w.list(), nil); len(d) > 0 && at != w.path("inside") {
+		if d := m.diff(w.list(), map[string]bool{"repo": true}); len(d) > 0 { // but for the time of what was made and taken away
 			t.Errorf("%s: %q", at, d)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/aspengine/asp/internal/vfs"
 )
@@ -76,6 +77,7 @@ type Home struct {
 	fs   vfs.FS
 	path string
 	dir  vfs.Dir
+	made []string // directories that Open made, outermost first
 }
 
 // Open opens the state directory at the absolute path, making it (0700) and
@@ -87,7 +89,8 @@ func Open(fsys vfs.FS, path string) (*Home, error) {
 		return nil, fmt.Errorf("open state directory %.200q: must be an absolute path", path)
 	}
 	path = filepath.Clean(path)
-	dir, err := makeAll(fsys, path)
+	var made []string
+	dir, err := makeAll(fsys, path, &made)
 	if err != nil {
 		return nil, fmt.Errorf("open state directory %.200q: %w", path, err)
 	}
@@ -98,25 +101,29 @@ func Open(fsys vfs.FS, path string) (*Home, error) {
 			path = real
 		}
 	}
-	h := &Home{fs: fsys, path: path, dir: dir}
+	h := &Home{fs: fsys, path: path, dir: dir, made: made}
 	if err := h.trusted(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open state directory %.200q: %w", path, err), dir.Close())
 	}
 	return h, nil
 }
 
-// makeAll opens path, making what is missing from the first existing parent on.
-func makeAll(fsys vfs.FS, path string) (vfs.Dir, error) {
+// makeAll opens path, making what is missing from the first existing parent on, which it
+// adds to made.
+func makeAll(fsys vfs.FS, path string, made *[]string) (vfs.Dir, error) {
 	d, err := fsys.OpenRoot(path)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) || filepath.Dir(path) == path {
 		return d, err
 	}
-	parent, err := makeAll(fsys, filepath.Dir(path))
+	parent, err := makeAll(fsys, filepath.Dir(path), made)
 	if err != nil {
 		return nil, err
 	}
 	defer parent.Close()
-	return ensure(parent, filepath.Base(path))
+	if d, err = ensure(parent, filepath.Base(path)); err == nil {
+		*made = append(*made, path)
+	}
+	return d, err
 }
 
 // ensure opens the directory name in dir, making it (0700) if it is missing.
@@ -189,8 +196,26 @@ func (h *Home) statPath(p string) (vfs.Stat, error) {
 
 // CheckOutside fails when the state directory lies in the workspace at root,
 // or the workspace in it: a plan could then write the state that judges it.
-// Compared by identity, so links and other spellings do not help.
+// Compared by identity, so links and other spellings do not help. What Open made
+// inside the workspace is then taken away again, as far as it is empty.
 func (h *Home) CheckOutside(root string) error {
+	err := h.checkOutside(root)
+	if errors.Is(err, ErrInside) {
+		for _, p := range slices.Backward(h.made) {
+			parent, err := h.fs.OpenRoot(filepath.Dir(p))
+			if err != nil {
+				break
+			}
+			rerr := parent.Rmdir(filepath.Base(p))
+			if errors.Join(rerr, parent.Close()) != nil {
+				break // somebody is there already; an empty directory that stays harms nobody
+			}
+		}
+	}
+	return err
+}
+
+func (h *Home) checkOutside(root string) error {
 	ws, err := h.statPath(root)
 	if err != nil {
 		return fmt.Errorf("look at workspace %.200q: %w", root, err)
