@@ -41,7 +41,8 @@ var damages = []struct {
 // or says that it could not or would not, with the file and a way out where it could not
 // tell; no file of the workspace is ever in any other state than the two that belong to
 // it, and receipts that are not as they were written do not verify. By default each kind of
-// file takes one of the damages, in the long form each file all of them.
+// file takes one of the damages and is asked for by what changes the workspace, in the
+// long form each file takes all of them.
 func TestDamagedState(t *testing.T) {
 	w := newWorld(t, map[string]string{"a": "a\n", "b": "b\n", "c": "c\n", "d": "d\n"})
 	w.broken = true
@@ -121,6 +122,9 @@ func TestDamagedState(t *testing.T) {
 				now[k] = v
 			}
 			for _, s := range steps {
+				if !longCrash() && s.file == "" && s.args[0] != "receipts" {
+					continue
+				}
 				r := w.run(s.args...)
 				if r.code == 0 && s.file != "" {
 					now[s.file] = s.to
