@@ -13,11 +13,6 @@ func openDirectory(name string) (*os.File, error) {
 	return openFile(name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
-// openTicket opens a ticket's file that is there.
-func openTicket(name string) (*os.File, error) {
-	return openFile(name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-}
-
 // directory is one that can be locked as a file can.
 type directory = os.File
 
