@@ -207,7 +207,7 @@ func (f *forked) fork(flags uintptr, group int) (pid int, err error) {
 	flags |= unix.CLONE_VFORK | sharesMemory
 	trap, a1, a2 := uintptr(unix.SYS_CLONE), flags|uintptr(unix.SIGCHLD), uintptr(0)
 	if group >= 0 {
-		f.clone = cloneArgs{flags: uint64(flags | unix.CLONE_INTO_CGROUP), exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(group)}
+		f.clone = cloneArgs{flags: uint64(flags) | unix.CLONE_INTO_CGROUP, exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(group)}
 		trap, a1, a2 = unix.SYS_CLONE3, uintptr(unsafe.Pointer(&f.clone)), unsafe.Sizeof(f.clone)
 	}
 	// So that nothing is inherited that another thread is about to mark as not to be.
