@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 
 	"github.com/aspengine/asp/apply"
 	"github.com/aspengine/asp/seam/host"
@@ -80,16 +82,45 @@ func runHost(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 // no bound: those are on what a session may send and keep.
 const hostMemory = 128 << 20
 
+// hostHeap is the heap, in bytes, up to which nothing is collected. Where less than half
+// of it lives, as in most repositories, the default would collect every few requests: a
+// sixth of the processor time of a verdict.
+const hostHeap = 24 << 20
+
 // settle sets the collector for a process that lives long: what a program that
 // lives for milliseconds gains by collecting late, this one would pay for in
 // memory, for as long as it runs.
 func settle(getenv func(string) string) {
 	if getenv("GOGC") == "" {
-		debug.SetGCPercent(100)
+		steady(0)
 	}
 	if getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(hostMemory)
 	}
+}
+
+// steady sets the percentage that hostHeap amounts to, now and after each collection.
+func steady(last int) {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	var n uint64
+	if live[0].Value.Kind() == metrics.KindUint64 {
+		n = live[0].Value.Uint64()
+	}
+	percent := percentOf(n)
+	if percent != last {
+		debug.SetGCPercent(percent)
+	}
+	runtime.AddCleanup(new([2]uintptr), steady, percent)
+}
+
+// percentOf is by how much the heap may outgrow what lives of it, in percent: up to
+// hostHeap, and to twice where that is more. In steps, since each new one stops the world.
+func percentOf(live uint64) int {
+	if live == 0 {
+		return 400 // no collection yet: the heap begins at 4 MiB
+	}
+	return int(min(max(100*hostHeap/live, 200), 500)-100) / 50 * 50
 }
 
 // streams are stdin and stdout as files; false in tests that have none.
