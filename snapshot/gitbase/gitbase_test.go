@@ -285,3 +285,51 @@ func TestHeadFileFollowsHead(t *testing.T) {
 	is("a/x", 100, "two\n", false)
 	is("a/y", 100, "y\n", false)
 }
+
+// TestTraces: a file that is written and holds again what it held, and one that is replaced
+// by its like, leave the state and another sum of traces, whichever look is taken; a tree
+// that rests leaves both.
+func TestTraces(t *testing.T) {
+	for name, r := range map[string]tree{"git": newRepo(t), "plain": newTree(t)} {
+		r.write(t, "a/tracked", "one\n")
+		if name == "git" {
+			r.commit(t)
+		}
+		r.write(t, "a/new", "two\n")
+		ws := r.open(t, nil)
+		// later does something until the file system's clock tells it from before.
+		later := func(p string, do func()) {
+			was, err := os.Lstat(r.path(p))
+			must(t, err)
+			for {
+				do()
+				is, err := os.Lstat(r.path(p))
+				must(t, err)
+				if is.ModTime() != was.ModTime() {
+					return
+				}
+			}
+		}
+		for what, do := range map[string]func(){
+			"rests": func() {},
+			"written": func() {
+				later("a/tracked", func() { r.write(t, "a/tracked", "other\n"); r.write(t, "a/tracked", "one\n") })
+			},
+			"replaced": func() {
+				later("a/new", func() {
+					r.write(t, "b", "two\n")
+					must(t, os.Rename(r.path("b"), r.path("a/new")))
+				})
+			},
+		} {
+			for _, content := range []bool{false, true} {
+				before := stamp(t, ws, false)
+				do()
+				after := stamp(t, ws, content)
+				if after.Baseline != before.Baseline || (after.Traces != before.Traces) != (what != "rests") {
+					t.Errorf("%s, %s, by content %v: %v, traces %x, and before %v, %x", name, what, content, after.Baseline, after.Traces, before.Baseline, before.Traces)
+				}
+			}
+		}
+	}
+}

@@ -126,6 +126,13 @@ func stamp(t tb, ws snapshot.Workspace, content bool) *snapshot.Stamp {
 	return s
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // paths lists the overlay.
 func paths(s *snapshot.Stamp) []string {
 	out := []string{}

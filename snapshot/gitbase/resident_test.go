@@ -259,13 +259,6 @@ func TestResidentSees(t *testing.T) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A write by a name made outside of the tree since the walk raises no event in it:
 // neither the age of a walk nor somebody who asks for one may be passed over.
 func TestResidentWalks(t *testing.T) {

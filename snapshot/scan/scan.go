@@ -57,11 +57,12 @@ type Stat struct {
 }
 
 // Trace is a number of this state of a file. Two that differ in what a write, a
-// replacement or other attributes leave behind (inode, size, time stamps, mode) have
-// different ones, but for chance. Sums of them tell whether any of many files differs.
+// replacement or other attributes leave behind (size, time stamps, mode) have different
+// ones, but for chance. Sums of them tell whether any of many files differs. Inode numbers
+// have no part in it: file systems in user space may give new ones to files that rest.
 func (s *Stat) Trace() uint64 {
-	h := s.Ino
-	for _, x := range [...]uint64{s.Dev, uint64(s.Size), uint64(s.Mtime), uint64(s.Ctime), uint64(s.Perm) | uint64(s.Kind)<<32} {
+	h := uint64(s.Size)
+	for _, x := range [...]uint64{uint64(s.Mtime), uint64(s.Ctime), uint64(s.Perm) | uint64(s.Kind)<<32} {
 		h = (h ^ x) * 0x9e3779b97f4a7c15
 		h ^= h >> 29
 	}
