@@ -161,8 +161,9 @@ func TestWaitingPlansAreChecked(t *testing.T) {
 	// A move: what is put is the live file, and what leaves must not show.
 	answers = append(answers, s.applies(b, obj{"path": "old", "to": "c", "kind": "rename", "precondition": obj{"expectedDigest": digest("old\n")}}, "3\n"))
 	at := w.until(sees...)
-	w.open(at[2], at[1], at[0])
+	// What one ahead publishes, and the check behind it does not see, is no movement.
 	for i, c := range answers {
+		w.open(at[i])
 		a := <-c
 		status, runs, early := w.checked(a)
 		if a.result["applied"] != true || status != "passed" || runs != 1 || early != (i > 0) {
