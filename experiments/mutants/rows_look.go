@@ -151,7 +151,7 @@ func looks() []row {
 		{id: "re-stamp-early-ignored", kind: "re-stamp", file: "apply/waiting.go", pkg: "apply", run: "TestStateIs",
 			text: "s.ignored.Count == o.ignored.Count && slices.Equal(s.ignored.Names, o.ignored.Names)", mutant: "true"},
 		{id: "re-stamp-early-check", kind: "re-stamp", file: "apply/early.go", pkg: "seam/host/hosttest", run: "TestStrangerCameAndWent",
-			text: "err != nil || !now.is(over) || s.Traces", mutant: "err != nil || s.Traces"},
+			text: "err != nil || !now.is(over) || s.Traces != stamp.Traces {", mutant: "err != nil || !now.is(over) && s == nil {"},
 		{id: "re-stamp-early-back", kind: "re-stamp", file: "apply/early.go", pkg: "seam/host/hosttest", run: "TestStrangerWasThere",
 			text: "!now.is(over) || s.Traces != stamp.Traces {", mutant: "!now.is(over) || s == nil {"},
 		{id: "re-stamp-early-root", kind: "re-stamp", file: "apply/early.go", pkg: "apply", run: "TestSameRoot",
