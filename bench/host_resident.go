@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -120,14 +121,41 @@ func (c *config) crowdOn(ctx context.Context, fs, dir string, clients, each int)
 		return err
 	}
 	used := h.used
+	d, all, err := askAll(hs, r.files, each, 0)
+	if err != nil {
+		return err
+	}
+	if err := h.meter(); err != nil {
+		return err
+	}
+	c.out.add(row{Group: "resident", What: fmt.Sprintf("durable applies of 1 change, %d clients, each", clients), Where: fs, Unit: "ms",
+		Ours: ms(all) / float64(len(d)), Peer: 1000. / 150, PeerIs: "150 a second"}, limit{1, "peer"})
+	c.out.add(row{Group: "resident", What: "… processor time of the host, each", Where: fs, Unit: "ms", Ours: ms(h.used-used) / float64(len(d))})
+	// Clients that ask again at once wait for each other: this is the time of 64 applies.
+	c.out.add(row{Group: "resident", What: "… slowest of a hundred, all asking at once", Where: fs, Unit: "ms", Ours: ms(d[len(d)*99/100])})
+	if d, _, err = askAll(hs, r.files, each, time.Second*time.Duration(clients)/150); err != nil {
+		return err
+	}
+	c.out.add(row{Group: "resident", What: "… slowest of a hundred, at 150 a second", Where: fs, Unit: "ms", Ours: ms(d[len(d)*99/100]), Peer: 100, PeerIs: "the goal"}, limit{1, "peer"})
+	return nil
+}
+
+// askAll has each client apply so many times and returns how long they took, sorted,
+// and all of it. With a pace each client begins one in every pace, one client after the
+// other, and what it is late counts; without, it asks again when it has an answer.
+func askAll(hs []*hostClient, files []string, each int, pace time.Duration) (d []time.Duration, all time.Duration, err error) {
 	var wg sync.WaitGroup
-	took, errs := make([][]time.Duration, clients), make([]error, clients)
+	took, errs := make([][]time.Duration, len(hs)), make([]error, len(hs))
 	began := time.Now()
 	for i, h := range hs {
 		wg.Go(func() {
-			for range each {
+			for n := range each {
 				at := time.Now()
-				if errs[i] = h.applyOne(r.files[i]); errs[i] != nil {
+				if pace > 0 {
+					at = began.Add(pace * time.Duration(n*len(hs)+i) / time.Duration(len(hs)))
+					time.Sleep(time.Until(at))
+				}
+				if errs[i] = h.applyOne(files[i]); errs[i] != nil {
 					return
 				}
 				took[i] = append(took[i], time.Since(at))
@@ -135,22 +163,10 @@ func (c *config) crowdOn(ctx context.Context, fs, dir string, clients, each int)
 		})
 	}
 	wg.Wait()
-	all := time.Since(began)
-	if err := h.meter(); err != nil {
-		return err
-	}
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	d := slices.Concat(took...)
+	all = time.Since(began)
+	d = slices.Concat(took...)
 	slices.Sort(d)
-	c.out.add(row{Group: "resident", What: fmt.Sprintf("durable applies of 1 change, %d clients, each", clients), Where: fs, Unit: "ms",
-		Ours: ms(all) / float64(len(d)), Peer: 1000. / 150, PeerIs: "150 a second"}, limit{1, "peer"})
-	c.out.add(row{Group: "resident", What: "… processor time of the host, each", Where: fs, Unit: "ms", Ours: ms(h.used-used) / float64(len(d))})
-	c.out.add(row{Group: "resident", What: "… slowest of a hundred", Where: fs, Unit: "ms", Ours: ms(d[len(d)*99/100]), Peer: 100, PeerIs: "the goal"}, limit{1, "peer"})
-	return nil
+	return d, all, errors.Join(errs...)
 }
 
 // hostClient speaks to a host, one request at a time.
