@@ -460,15 +460,7 @@ func (e *Engine) activation(s *snapshot.Stamp) string {
 // known only then.
 func (e *Engine) Capabilities(ctx context.Context, q SurfaceRequest) (*wire.CapabilitiesResult, error) {
 	started := e.now()
-	if q.RequestDigest == "" {
-		q.RequestDigest = RequestDigest("host/capabilities", canon.ObjectOf())
-	}
-	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true})
-	if err != nil {
-		return nil, err
-	}
-	base := e.issue(stamp.Baseline, started)
-	roster, err := e.roster(ctx)
+	_, base, roster, err := e.survey(ctx, "host/capabilities", &q, started)
 	if err != nil {
 		return nil, err
 	}
@@ -505,6 +497,21 @@ func (e *Engine) Capabilities(ctx context.Context, q SurfaceRequest) (*wire.Capa
 	return r, err
 }
 
+// survey is what a question about the surface begins with: the workspace as it is, and who
+// is there.
+func (e *Engine) survey(ctx context.Context, method string, q *SurfaceRequest, at time.Time) (*snapshot.Stamp, wire.Baseline, []provider.Standing, error) {
+	if q.RequestDigest == "" {
+		q.RequestDigest = RequestDigest(method, canon.ObjectOf())
+	}
+	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true})
+	if err != nil {
+		return nil, wire.Baseline{}, nil, err
+	}
+	base := e.issue(stamp.Baseline, at)
+	roster, err := e.roster(ctx)
+	return stamp, base, roster, err
+}
+
 // warm launches the enabled providers that do not run, all at once.
 func (e *Engine) warm(ctx context.Context, roster []provider.Standing) []provider.Standing {
 	if b := e.pol.Budget(wire.Interactive); b > 0 {
@@ -527,15 +534,7 @@ func (e *Engine) warm(ctx context.Context, roster []provider.Standing) []provide
 // AuthorityStatus is host/authority/status. It launches nothing.
 func (e *Engine) AuthorityStatus(ctx context.Context, q SurfaceRequest) (*wire.AuthorityStatusResult, error) {
 	started := e.now()
-	if q.RequestDigest == "" {
-		q.RequestDigest = RequestDigest("host/authority/status", canon.ObjectOf())
-	}
-	stamp, err := e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true})
-	if err != nil {
-		return nil, err
-	}
-	base := e.issue(stamp.Baseline, started)
-	roster, err := e.roster(ctx)
+	stamp, base, roster, err := e.survey(ctx, "host/authority/status", &q, started)
 	if err != nil {
 		return nil, err
 	}
