@@ -182,15 +182,16 @@ type group struct {
 	near    map[string]bool // paths and directories above them, in lower case
 	at      map[string]bool // paths
 	ids     map[[2]string]bool
-	tag     int
+	tag     int // bytes of the journal's tag
 	bytes   int64
 }
 
 // add takes a compiled plan in, unless it comes too near to the others.
 func (g *group) add(t *tx) bool {
 	id := [2]string{t.plan.Provider, t.plan.ID}
+	tag := len(canon.StringOf(valid(t.tag())).Bytes()) + len(",")
 	if len(g.all) >= maxGroup || len(g.changes)+len(t.changes) > maxGroupChanges || g.bytes+t.weight() > maxGroupBytes ||
-		g.tag+len(t.proposalID()) > maxGroupTag || g.ids[id] {
+		g.tag+tag > maxGroupTag || g.ids[id] {
 		return false
 	}
 	type where struct {
@@ -216,7 +217,7 @@ func (g *group) add(t *tx) bool {
 		}
 	}
 	g.ids[id] = true
-	g.tag += len(t.proposalID()) + 16
+	g.tag += tag
 	g.bytes += t.weight()
 	g.all = append(g.all, t)
 	g.changes = append(g.changes, t.changes...)

@@ -221,6 +221,7 @@ func TestGroupKeepsOut(t *testing.T) {
 		}, "stale-valid-as-of "},
 		{"a rename", asks("p1", editplan.Draft{Kind: editplan.Rename, Path: "b.txt", To: "b2.txt", Expected: snapshot.DigestOf([]byte("b\n"))}), ""},
 		{"rules of git", asks("p1", made(".gitignore", "zz\n")), ""},
+		{"a name that takes more room than the journal has", asks(strings.Repeat("\x01", 600), replace("b.txt", "b\n", "B\n")), ""},
 		{"a plan that is wrong", asks("p1", replace("b.txt", "not this\n", "B\n")), "stale-basis b.txt"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
