@@ -209,9 +209,11 @@ func TestBehind(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		calls[who] = cancel
 		wg.Go(func() {
-			if lk, err := l.AcquireFor(ctx, dir, who); err == nil {
+			lk, err := l.AcquireFor(ctx, dir, who)
+			if err == nil {
 				err = lk.Unlock()
-			} else if !errors.Is(err, context.Canceled) {
+			}
+			if err != nil && !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 		})
