@@ -219,7 +219,8 @@ func TestKilledAppendersLeaveAChain(t *testing.T) {
 	aspHome := filepath.Dir(filepath.Dir(filepath.Clean(p.path)))
 	s := p.store(receipt.Options{})
 	for i := range 5 {
-		a, b := spawn(t, aspHome, 1000), spawn(t, aspHome, 1000)
+		// No more of them than are kept, however late the kill comes.
+		a, b := spawn(t, aspHome, 150), spawn(t, aspHome, 150)
 		for len(mustList(t, s)) < 6*(i+1) { // let them get on
 			time.Sleep(time.Millisecond)
 		}

@@ -252,11 +252,12 @@ func (c *Conn) spawn(f func()) {
 	}
 }
 
-// Notify sends a notification and returns when its line was taken. Any error
-// but ctx's and ErrTooLarge means that the connection is over.
+// Notify sends a notification and returns when its line was taken; to a strict peer
+// none is sent while a request of its is open. Any error but ctx's and ErrTooLarge means
+// that the connection is over.
 func (c *Conn) Notify(ctx context.Context, method string, params canon.Value) error {
 	c.calls.told()
-	return c.send(ctx, message{kind: notification, method: method, params: params}, always, func() error {
+	return c.send(ctx, message{kind: notification, method: method, params: params}, settled, func() error {
 		return c.lib.Notify(c.ctx, method, nil)
 	})
 }
