@@ -173,6 +173,16 @@ func (t *tx) weight() (n int64) {
 	return n
 }
 
+// replaced is how much of that goes, and is kept for an undo.
+func (t *tx) replaced() (n int64) {
+	for _, c := range t.changes {
+		if c.Before != nil {
+			n += c.Before.Size
+		}
+	}
+	return n
+}
+
 // group is a leader, who has the workspace, and those it took along, in order.
 type group struct {
 	all     []*tx
@@ -182,17 +192,23 @@ type group struct {
 	near    map[string]bool // paths and directories above them, in lower case
 	at      map[string]bool // paths
 	ids     map[[2]string]bool
-	tag     int // bytes of the journal's tag
-	bytes   int64
+	tag     int   // bytes
+	bytes   int64 // of all images
+	// replaced are those of them that are kept for an undo.
+	replaced int64
 }
 
 // add takes a compiled plan in, unless it comes too near to the others.
 func (g *group) add(t *tx) bool {
 	id := [2]string{t.plan.Provider, t.plan.ID}
-	tag := len(canon.StringOf(valid(t.tag())).Bytes()) + len(",")
+	tag := canon.StringOf(valid(t.tag())).Bytes() // in which a control character is six bytes
+	replaced := t.replaced()
 	if len(g.all) >= maxGroup || len(g.changes)+len(t.changes) > maxGroupChanges || g.bytes+t.weight() > maxGroupBytes ||
-		g.tag+tag > maxGroupTag || g.ids[id] {
+		g.tag+len(tag) > maxGroupTag || g.ids[id] {
 		return false
+	}
+	if keep := storeLimits(t.e.cfg).MaxBytes; keep > 0 && g.replaced+replaced > keep {
+		return false // one pack of them would not be kept, and one for each is
 	}
 	type where struct {
 		at    string
@@ -217,8 +233,9 @@ func (g *group) add(t *tx) bool {
 		}
 	}
 	g.ids[id] = true
-	g.tag += tag
+	g.tag += len(tag) + 1
 	g.bytes += t.weight()
+	g.replaced += replaced
 	g.all = append(g.all, t)
 	g.changes = append(g.changes, t.changes...)
 	g.effects = append(g.effects, t.effects...)
@@ -358,6 +375,9 @@ func (g *group) publish(ctx context.Context) (alone bool, err error) {
 		Tag: groupTag(tags), Several: len(g.all),
 		Recheck: func(ctx context.Context) (refusal.List, error) {
 			t.e.o.Before("swap")
+			if err := g.deserted(); err != nil {
+				return nil, err
+			}
 			var all refusal.List
 			for _, x := range g.all {
 				items, err := x.adm.Recheck(ctx)
@@ -399,7 +419,7 @@ func (g *group) publish(ctx context.Context) (alone bool, err error) {
 		return false, t.undecided("", err)
 	default:
 		forget()
-		if err == nil {
+		if err == nil || g.leftNothing(ctx, res) {
 			return true, nil
 		}
 		if res.Outcome == commit.RolledBack {
@@ -423,6 +443,28 @@ func (g *group) publish(ctx context.Context) (alone bool, err error) {
 	}
 	t.last = g.all[len(g.all)-1].after
 	return false, nil
+}
+
+// deserted is an error where somebody who was taken along has cancelled: until the
+// commit record is written that changes nothing of its own.
+func (g *group) deserted() error {
+	for _, m := range g.of {
+		if err := m.ctx.Err(); err != nil {
+			return fmt.Errorf("one of those who were taken along: %w", err)
+		}
+	}
+	return nil
+}
+
+// leftNothing tells whether an attempt that ended with an error may be forgotten: it was
+// the doing of the leader alone that it ended, or a sync failed, or something of it is
+// left. A failed sync is told and not tried again; all others may be of one member.
+func (g *group) leftNothing(ctx context.Context, res commit.Result) bool {
+	if ctx.Err() != nil || len(res.Facts.Failed) > 0 {
+		return false
+	}
+	open, err := g.all[0].e.openTransactions()
+	return err == nil && !slices.Contains(open, g.all[0].txid)
 }
 
 // pack keeps the pre-images of all in the one pack of the transaction.
@@ -452,6 +494,9 @@ func (g *group) pack(ctx context.Context) error {
 
 // seal makes the receipts, in their order, and the evidence of the commit record.
 func (g *group) seal(_ context.Context, f commit.Facts) ([]byte, error) {
+	if err := g.deserted(); err != nil {
+		return nil, err
+	}
 	var all []canon.Value
 	for _, x := range g.all {
 		x.facts = &f

@@ -90,7 +90,7 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 	}
 	if err != nil {
 		t.place.leave(false)
-		return nil, t.fail(ctx, fmt.Errorf("lock workspace: %w", err), receipt.Failed)
+		return nil, t.fail(context.WithoutCancel(ctx), fmt.Errorf("lock workspace: %w", err), ended(ctx))
 	}
 	t.lock = lk
 	defer lk.Unlock()
@@ -98,9 +98,9 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 	defer func() { t.place.leave(t.committed()) }()
 	defer t.closeView()
 	if err := t.run(ctx); err != nil {
-		out := receipt.Failed
-		if ctx.Err() != nil && !errors.Is(err, ErrAttention) {
-			out = receipt.Cancelled // which says that nothing is changed
+		out := ended(ctx)
+		if errors.Is(err, ErrAttention) {
+			out = receipt.Failed // the other one says that nothing is changed
 		}
 		return &t.answer, t.fail(context.WithoutCancel(ctx), err, out)
 	}
@@ -112,6 +112,14 @@ func (e *Engine) Apply(ctx context.Context, r Request) (*Answer, error) {
 		e.o.Providers.BaselineChanged(*now)
 	}
 	return &t.answer, nil
+}
+
+// ended is what an attempt came to that ended with an error and changed nothing.
+func ended(ctx context.Context) receipt.Outcome {
+	if ctx.Err() != nil {
+		return receipt.Cancelled
+	}
+	return receipt.Failed
 }
 
 // closeView ends the look at the workspace; nothing may be read through it any more.
