@@ -526,8 +526,9 @@ func groupTag(ids []string) string {
 	return groupMark + string(canon.ArrayOf(vs...).Bytes())
 }
 
-// tagged are the proposals that a tag names.
-func tagged(tag string) []string {
+// Proposals are those that the tag of a transaction names, one at least: what
+// commit.AttentionPath says of it is so of each.
+func Proposals(tag string) []string {
 	rest, ok := strings.CutPrefix(tag, groupMark)
 	if !ok {
 		return []string{tag}
@@ -540,6 +541,9 @@ func tagged(tag string) []string {
 	for _, x := range v.Elements() {
 		ids = append(ids, x.Str())
 	}
+	if len(ids) == 0 {
+		return []string{rest}
+	}
 	return ids
 }
 
@@ -550,7 +554,7 @@ func tagged(tag string) []string {
 func apart(rec []commit.Recovered) []commit.Recovered {
 	var out []commit.Recovered
 	for _, r := range rec {
-		ids := tagged(r.Tag)
+		ids := Proposals(r.Tag)
 		entries, _, err := decodeEvidence(r.Evidence)
 		for i, id := range ids {
 			one := r

@@ -127,15 +127,17 @@ func (e *env) printRecovery(r apply.Recovery, decided []string, k commit.Keep, a
 		}
 		out = append(out, recoveredJSON{x.Tag, word, x.Paths})
 	}
-	at := map[string]int{}
+	at := map[string][]int{} // of a transaction, which may carry out several proposals
 	for _, p := range r.Attention {
-		i, ok := at[p.TxID]
-		if !ok {
-			i = len(out)
-			at[p.TxID] = i
-			out = append(out, recoveredJSON{p.Tag, "needs-attention", nil})
+		if at[p.TxID] == nil {
+			for _, id := range apply.Proposals(p.Tag) {
+				at[p.TxID] = append(at[p.TxID], len(out))
+				out = append(out, recoveredJSON{id, "needs-attention", nil})
+			}
 		}
-		out[i].Paths = append(out[i].Paths, p.Path)
+		for _, i := range at[p.TxID] {
+			out[i].Paths = append(out[i].Paths, p.Path)
+		}
 	}
 	var end error
 	if len(r.Attention) > 0 {
