@@ -12,3 +12,6 @@ func (e *Engine) SameRoot() error { return e.sameRoot() }
 
 // InLine is how many of this process have the workspace or wait for it.
 func (e *Engine) InLine() int { return e.line.Len() }
+
+// Joinable tells whether a request may be part of a group as far as it alone says.
+func Joinable(r Request) bool { return joinable(r) }

@@ -74,9 +74,10 @@ func (e *Engine) offer(ctx context.Context, r Request, started time.Time) *membe
 	return m
 }
 
-// joinable tells what of a request is known before its plan is read.
+// joinable tells what of a request is known before its plan is read. What a group earns is
+// the least of what its members would, so who asks for a guarantee goes alone.
 func joinable(r Request) bool {
-	return r.Publish == Journal && !r.DryRun && !r.Index && !r.staged && r.undo == nil && r.Undoes == "" && len(r.Perms) == 0 && r.Show == nil && len(r.Checks) == 0 && !r.VerifyContent
+	return r.RequireGuarantee == commit.GuaranteeNone && r.Publish == Journal && !r.DryRun && !r.Index && !r.staged && r.undo == nil && r.Undoes == "" && len(r.Perms) == 0 && r.Show == nil && len(r.Checks) == 0 && !r.VerifyContent
 }
 
 // take claims the member for who has the workspace, who calls let or settle then.

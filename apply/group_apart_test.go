@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aspengine/asp/apply"
+	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/internal/vfs/faultfs"
@@ -136,5 +137,59 @@ func TestGroupCancelled(t *testing.T) {
 				t.Errorf("%q", is)
 			}
 		})
+	}
+}
+
+// TestGroupNeedsAttention: where one path of a group cannot be put back, its leader is told,
+// the stranger's bytes stay, and only who touches that path waits for a person.
+func TestGroupNeedsAttention(t *testing.T) {
+	b := gitBed(t, map[string]string{"a.txt": "a\n", "b.txt": "b\n", "c.txt": "c\n"})
+	c := newCrowd(b)
+	first := ""
+	ff := faultfs.New(vfs.OS{}, func(e faultfs.Event) faultfs.Fault {
+		if e.Op != faultfs.Exchange {
+			return faultfs.Fault{}
+		}
+		for _, n := range []string{"a.txt", "b.txt", "c.txt"} {
+			switch at := e.Path == n || e.To == n; {
+			case at && first == "":
+				first = n
+			case at && n != first && b.read(first) != "stranger\n":
+				b.write(first, "stranger\n") // over what was swapped in
+				return faultfs.Fault{Err: unix.EIO}
+			}
+		}
+		return faultfs.Fault{}
+	})
+	got := c.all(ff, "publishing", asks("p0", replace("a.txt", "a\n", "A\n")), asks("p1", replace("b.txt", "b\n", "B\n")), asks("p2", replace("c.txt", "c\n", "C\n")))
+	if !errors.Is(got[0].err, apply.ErrAttention) {
+		t.Errorf("the leader: %v", got[0].err)
+	}
+	for i, n := range []string{"a.txt", "b.txt", "c.txt"} {
+		switch is := b.read(n); {
+		case n == first:
+			if is != "stranger\n" || got[i].applied() {
+				t.Errorf("%s holds %q; %v", n, is, got[i].err)
+			}
+			if i > 0 && codes(got[i].Answer) != "needs-attention "+n {
+				t.Errorf("p%d: %s", i, codes(got[i].Answer))
+			}
+		case i > 0 && (!got[i].applied() || is != strings.ToUpper(n[:1])+"\n"), i == 0 && is != n[:1]+"\n":
+			t.Errorf("%s holds %q; %v", n, is, got[i].err)
+		}
+	}
+	rec, err := c.engine(vfs.OS{}, nil).Recover(context.Background())
+	if err != nil || len(rec.Attention) != 1 || rec.Attention[0].Path != first || strings.Join(apply.Proposals(rec.Attention[0].Tag), " ") != "p0 p1 p2" {
+		t.Errorf("%v %+v", err, rec)
+	}
+}
+
+// TestGroupGuarantee: who asks for a guarantee has what it earns by itself, and is in no group.
+func TestGroupGuarantee(t *testing.T) {
+	if !apply.Joinable(apply.Request{}) {
+		t.Error("a plain request goes alone")
+	}
+	if apply.Joinable(apply.Request{RequireGuarantee: commit.RollbackAttempted}) {
+		t.Error("one that asks for a guarantee is in a group")
 	}
 }
