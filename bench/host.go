@@ -35,8 +35,8 @@ func (c *config) hostRows(ctx context.Context) error {
 	return c.hostStart(ctx)
 }
 
-// hostGoals are those of the issue of the host, in milliseconds; they are stated
-// for 50,000 files and hold for fewer as well.
+// The goals of a host, in milliseconds. They are stated for 50,000 files and hold
+// for fewer as well.
 const (
 	editP50Goal, editP99Goal = 25, 60
 	statusGoal               = 150
