@@ -111,7 +111,11 @@ func Run(ctx context.Context, list []Check, build Build, drift Drift, opts Optio
 		case s.at != version && s.res.Status != Cancelled:
 			s.res.Status, s.res.Reason, s.res.State = Stale, "", ""
 			s.res.Findings, s.res.Diagnostics = nil, nil
-			s.res.Detail = fmt.Sprintf("the workspace moved during each of %d runs (%s)", s.res.Runs, sample(rep.Moved))
+			runs := "its run"
+			if s.res.Runs > 1 {
+				runs = fmt.Sprintf("each of its %d runs", s.res.Runs)
+			}
+			s.res.Detail = fmt.Sprintf("the workspace moved during %s (%s)", runs, sample(slices.Concat(rep.ChangedUnderneath, rep.Moved)))
 		}
 		rep.Results = append(rep.Results, s.res)
 	}
@@ -220,6 +224,8 @@ func touches(effects []snapshot.Effect, p string) bool {
 }
 
 func sample(paths []string) string {
+	slices.Sort(paths)
+	paths = slices.Compact(paths)
 	const show = 3
 	q := make([]string, 0, show+1)
 	for i, p := range paths {

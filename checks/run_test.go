@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -131,6 +132,9 @@ func TestRun(t *testing.T) {
 		}
 		if rep.Passed() != c.passed {
 			t.Errorf("%s: passed %v", c.name, rep.Passed())
+		}
+		if len(c.under) > 0 && !strings.Contains(rep.Results[0].Detail, "during its run (") || strings.Contains(rep.Results[0].Detail, "()") {
+			t.Errorf("%s: nothing is named: %s", c.name, rep.Results[0].Detail)
 		}
 		if rep.Results[0].Env.Names[0] != "ign" || rep.Results[0].Method != worktree.Copy {
 			t.Errorf("%s: candidate's facts are missing: %+v", c.name, rep.Results[0])
