@@ -12,9 +12,11 @@ import (
 
 // interrupts makes the first SIGINT, SIGTERM or SIGHUP cancel the context, which
 // every command honours as long as nothing is decided, and then puts back what it
-// began. A second one ends the process at once with the status of what could not be
-// done: like a kill, after which recovery puts back. A signal that the process was
-// started to ignore (nohup, a job in the background of a script) stays ignored.
+// began. One that comes after that was told, a second later, ends the process at once
+// with the status of what could not be done: like a kill, after which recovery puts
+// back. Before, it is taken for the same wish: timeout(1) signals a process and then
+// its group, so that a program hears it twice. A signal that the process was started to
+// ignore (nohup, a job in the background of a script) stays ignored.
 // Programs that are started get none of this.
 //
 // A closed pipe ends no command either: its write fails like any other.
@@ -44,11 +46,15 @@ func interrupts(stderr *ui) (ctx context.Context, cancel context.CancelFunc, sto
 		}
 		patience := time.NewTimer(time.Second)
 		defer patience.Stop()
-		for {
+		for told := false; ; {
 			select {
 			case <-patience.C:
+				told = true
 				stderr.errorf("putting back what was begun; interrupt again to end at once and leave that to `asp recover`")
 			case <-sig:
+				if !told {
+					continue
+				}
 				stderr.errorf("ended at once; `asp recover` puts back what was begun")
 				os.Exit(exitError)
 			case <-done:
