@@ -35,8 +35,9 @@ because an edit plan cannot say it.
 Command checks are configured in config.json of the state directory ($ASP_HOME,
 default ~/.local/state/asp):
   {"checks": {"vet": {"argv": ["go", "vet", "./..."], "callSites": ["gate"]}}}
-A check runs by itself at the call-sites it lists (all, if it lists none), and where
---check names it. One that is neither "required" nor named informs and blocks nothing.
+In every workspace of that directory a check runs by itself at the call-sites it lists
+(all, if it lists none), and where --check names it. One that is neither
+"required" nor named informs and blocks nothing.
 
 A plan is applied once: its id asked again gets the first outcome, with exit status 0,
 and nothing is written. Where that outcome no longer stands on disk, the answer says

@@ -15,7 +15,7 @@ import (
 func checkCommand() *command {
 	return &command{
 		name: "check", short: "judge what is changed in the workspace, or staged in git", hasJSON: true,
-		args: "[--repo D] (--changed | --staged) [--call-site C] [--check NAME]… [--json]",
+		args: "[--repo D] (--changed | --staged) [--call-site C] [--check NAME]… [flags]",
 		long: `
 Runs what the policy and config.json require at the call-site over a change that is
 there already, and decides. Nothing is written but the receipt; an interrupted
@@ -32,7 +32,7 @@ examples:
 			fs.Bool("staged", false, "what differs from HEAD in git's index")
 			fs.String("call-site", "interactive", "interactive, gate or sweep")
 			fs.StringArray("check", nil, "a command check `NAME` that must pass (repeatable)")
-			fs.String("comparison", "", "all or introduced: what findings are compared with")
+			fs.String("comparison", "", "introduced: findings that the change brings; all: whatever is found after it (default: what config.json says of a provider, or introduced)")
 		},
 		run: runCheck,
 	}

@@ -15,7 +15,7 @@ import (
 
 func conformanceCommand() *command {
 	return &command{
-		name: "conformance", noPlace: true, args: "[--host CMD] [--provider CMD] [--profile P,…] [--report F]", hasJSON: true,
+		name: "conformance", noPlace: true, args: "[--host CMD] [--provider CMD] [--profile P,…] [--report F] [flags]", hasJSON: true,
 		short: "hold a host or a provider against the requirements of the protocol",
 		long: `
 Tries every requirement id from outside, in throw-away repositories: this binary

@@ -15,7 +15,7 @@ import (
 func planCommand() *command {
 	return &command{
 		name: "plan", short: "compile a foreign edit into a plan bundle", hasJSON: true,
-		args: "[--repo D] (--patch F | --workspace-edit F) [-o F]",
+		args: "[--repo D] (--patch F | --workspace-edit F) [-o F] [flags]",
 		long: `
 Turns a diff or an LSP WorkspaceEdit into an EditPlan bound to the workspace as it
 is now: every touched file is named with the digest of its present bytes. The plan
