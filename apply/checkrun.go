@@ -136,12 +136,14 @@ func (e *Engine) wantsIsolated() bool {
 
 // least is what a launch has to establish, or nothing is started. Only a
 // configuration that says none in words lets a program run where nothing keeps it
-// from the workspace: what it destroys there, no transaction brings back.
+// from the workspace: what it destroys there, no transaction brings back. Where there is no
+// configuration, Require is no mode at all, and nothing was said either.
 func (e *Engine) least() sandbox.Level {
-	if s := e.cfg.Sandbox; s.Require == wire.Advisory && !s.Free {
+	l := level(e.cfg.Sandbox.Require)
+	if l == sandbox.Advisory && !e.cfg.Sandbox.Free {
 		return sandbox.Gated
 	}
-	return level(e.cfg.Sandbox.Require)
+	return l
 }
 
 // levelFor is what a launch has to establish for a caller that demands i.
