@@ -99,7 +99,8 @@ func (p *Pool) start(ctx, life context.Context, m manifest.Manifest, v *manifest
 func launchFault(err error) *fault {
 	f := faultOf(wire.DegradeUnavailable, wire.Unavailable, wire.FailHealth, "it cannot be started: %s", err)
 	if f.blameless = true; errors.Is(err, sandbox.ErrUnsupported) {
-		f.unsupported = true
+		// Not its health, which would open on interactive: what is asked of a launch is policy.
+		f.reason, f.class, f.unsupported = wire.DegradeInsufficientAssurance, wire.FailPolicy, true
 	}
 	return f
 }
