@@ -47,6 +47,8 @@ func TestIsolatedWork(t *testing.T) {
 	add("python", obj{}, pythonHere(t), "script.py")
 	if node, err := exec.LookPath("node"); err == nil {
 		add("node", obj{}, node, "script.js")
+	} else if os.Getenv(need.Require) == "1" {
+		t.Error("node is not installed")
 	} else {
 		t.Log("node is not installed: not tried")
 	}
