@@ -25,6 +25,11 @@ func (d DirHandle) OpenDir(rel string) (DirHandle, error) {
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENAMETOOLONG) {
 		fd, err = d.openStepwise(rel, flags)
 	}
+	if errors.Is(err, unix.EXDEV) {
+		// It was found, and moved out of d before the kernel was done, which looks again
+		// where it is then. There is no other way out in a path without links.
+		err = unix.ENOENT
+	}
 	if err != nil {
 		return DirHandle{-1}, &fs.PathError{Op: "open", Path: rel, Err: err}
 	}
