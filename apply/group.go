@@ -190,8 +190,7 @@ type group struct {
 	of      []*member // of all[1:]
 	changes []commit.Change
 	effects []snapshot.Effect
-	near    map[string]bool // paths and directories above them, in lower case
-	at      map[string]bool // paths
+	taken   *ground
 	ids     map[[2]string]bool
 	tag     int   // bytes
 	bytes   int64 // of all images
@@ -211,28 +210,14 @@ func (g *group) add(t *tx) bool {
 	if keep := storeLimits(t.e.cfg).MaxBytes; keep > 0 && g.replaced+replaced > keep {
 		return false // one pack of them would not be kept, and one for each is
 	}
-	type where struct {
-		at    string
-		above []string
-	}
-	var mine []where
+	var paths []snapshot.Path
 	for _, c := range t.changes {
-		// Names that differ in case alone are one on some file systems.
-		w := where{at: strings.ToLower(c.Path.String())}
-		for _, up := range c.Path.Parents() {
-			w.above = append(w.above, strings.ToLower(up.String()))
-		}
-		if g.near[w.at] || slices.ContainsFunc(w.above, func(up string) bool { return g.at[up] }) {
-			return false
-		}
-		mine = append(mine, w)
+		paths = append(paths, c.Path)
 	}
-	for _, w := range mine {
-		g.at[w.at], g.near[w.at] = true, true
-		for _, up := range w.above {
-			g.near[up] = true
-		}
+	if g.taken.meets(paths) {
+		return false
 	}
+	g.taken.add(paths)
 	g.ids[id] = true
 	g.tag += len(tag) + 1
 	g.bytes += t.weight()
@@ -254,7 +239,7 @@ func (t *tx) gather(ctx context.Context) (*group, error) {
 	if len(behind) == 0 {
 		return nil, nil
 	}
-	g := &group{near: map[string]bool{}, at: map[string]bool{}, ids: map[[2]string]bool{}}
+	g := &group{taken: newGround(), ids: map[[2]string]bool{}}
 	if !g.add(t) {
 		return nil, nil
 	}
@@ -298,7 +283,8 @@ func (g *group) join(m *member) bool {
 	}
 	t.answer.Attention = lead.answer.Attention
 	t.answer.Notes = append(t.answer.Notes, lead.attentionNotes()...)
-	t.baseline = m.e.issue(snapshot.Baseline{Rev: prev.after.Rev, Dirty: prev.after.Dirty}, m.started)
+	// Given out when it has come to be, which it may not.
+	t.baseline = *wireBaseline(snapshot.Baseline{Rev: prev.after.Rev, Dirty: prev.after.Dirty}, m.started)
 	if t.view, err = preconditions.NewView(m.e.root, m.e.protected()); err != nil {
 		return false
 	}
@@ -438,6 +424,7 @@ func (g *group) publish(ctx context.Context) (alone bool, err error) {
 	}
 	settled = true
 	for i, x := range g.all[1:] {
+		x.e.issue(snapshot.Baseline{Rev: x.baseline.Rev, Dirty: x.baseline.Dirty}, x.started)
 		x.adoptSealed()
 		x.closeView()
 		g.of[i].settle(&x.answer, nil)
@@ -561,7 +548,7 @@ func apart(rec []commit.Recovered) []commit.Recovered {
 			one := r
 			one.Tag = id
 			if err == nil && len(entries) == len(ids) && len(ids) > 1 {
-				one.Paths = pathsOf(entries[i])
+				one.Paths = recordedPaths(entries[i])
 			}
 			out = append(out, one)
 		}
@@ -569,8 +556,8 @@ func apart(rec []commit.Recovered) []commit.Recovered {
 	return out
 }
 
-// pathsOf are the paths that the evidence of an entry records.
-func pathsOf(e receipt.Entry) []string {
+// recordedPaths are the paths that the evidence of an entry records.
+func recordedPaths(e receipt.Entry) []string {
 	ps, _ := e.Evidence.Get("paths")
 	out := []string{}
 	for _, p := range ps.Elements() {

@@ -28,13 +28,20 @@ import (
 // others stand behind it in their order.
 type crowd struct {
 	*bed
-	host *apply.Engine // which keeps what it sees
+	host  *apply.Engine // which keeps what it sees
+	fs    vfs.FS        // of all but the first
+	state string        // name of the state directory
+	dirty int64         // how much unwritten data the host is said to have
 }
 
 func newCrowd(b *bed) *crowd {
 	b.t.Helper()
-	c := &crowd{bed: b}
-	c.host = c.engine(vfs.OS{}, nil)
+	return (&crowd{bed: b, fs: vfs.OS{}, state: "home"}).reside()
+}
+
+func (c *crowd) reside() *crowd {
+	c.t.Helper()
+	c.host = c.engine(c.fs, nil)
 	c.host.Reside()
 	return c
 }
@@ -42,7 +49,7 @@ func newCrowd(b *bed) *crowd {
 // engine opens one of its own for a request, on the file system given.
 func (c *crowd) engine(fsys vfs.FS, before func(string)) *apply.Engine {
 	c.t.Helper()
-	h, err := home.Open(fsys, filepath.Join(filepath.Dir(c.root), "home"))
+	h, err := home.Open(fsys, filepath.Join(filepath.Dir(c.root), c.state))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -52,6 +59,7 @@ func (c *crowd) engine(fsys vfs.FS, before func(string)) *apply.Engine {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { e.Close() })
+	e.SetDirty(c.dirty)
 	return e
 }
 
@@ -101,7 +109,7 @@ func (c *crowd) all(fsys vfs.FS, stage string, loads ...apply.Loader) []said {
 		c.t.Fatalf("the first did not come to %q: %v", stage, out[0].err)
 	}
 	for i := range loads[1:] {
-		e := c.engine(vfs.OS{}, nil)
+		e := c.engine(c.fs, nil)
 		go run(i+1, e)
 		for e.InLine() < i+2 {
 			runtime.Gosched()
@@ -188,6 +196,18 @@ func TestGroup(t *testing.T) {
 	}
 	if x := strings.Join(order, " "); x != "p0 p1 p2 p3 p4" && x != "p4 p3 p2 p1 p0" {
 		t.Errorf("receipts %v", order)
+	}
+	// A baseline of the middle was given out: a plan on it is none of somebody else's.
+	mid := got[1].Result.BaselineAfter
+	f, err := editplan.NewPlan(editplan.Source{Baseline: snapshot.Baseline{Rev: mid.Rev, Dirty: mid.Dirty}, Provider: editplan.Provider{ID: "test", Version: "1"}}, []editplan.Draft{made("late", "l\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, err := e.Apply(context.Background(), apply.Request{CallSite: wire.Interactive, Intent: wire.IntentUser, Load: func(context.Context, *apply.View, snapshot.Baseline) (editplan.File, refusal.List, error) {
+		return apply.Named(f, "late"), nil, nil
+	}})
+	if err != nil || !late.Result.Applied {
+		t.Errorf("on a baseline of the middle: %v %s", err, codes(late))
 	}
 	u, err := e.Undo(context.Background(), got[3].Receipt, apply.Request{CallSite: wire.Interactive, Intent: wire.IntentUser})
 	if err != nil || !u.Result.Applied || b.read("d/c.txt") != "c\n" || b.read("a.txt") != "A\n" {

@@ -162,19 +162,8 @@ type watched struct {
 // decides between the two ways to sync.
 func watch(t *testing.T, b *bed, dirty int64, act func(e *apply.Engine) (*apply.Answer, error)) *watched {
 	t.Helper()
-	top := filepath.Dir(b.root)
-	ff := faultfs.New(vfs.OS{}, nil)
-	ff.Label = func(root string) string {
-		rel, err := filepath.Rel(top, root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rel
-	}
-	if err := os.MkdirAll(filepath.Join(top, "home1"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	h, err := home.Open(ff, filepath.Join(top, "home1"))
+	ff := recorder(t, b)
+	h, err := home.Open(ff, filepath.Join(filepath.Dir(b.root), "home1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,10 +178,34 @@ func watch(t *testing.T, b *bed, dirty int64, act func(e *apply.Engine) (*apply.
 	if w.answer, err = act(e); err != nil || !w.answer.Result.Applied {
 		t.Fatalf("%v %v", err, w.answer.Refusals)
 	}
+	return w.end(ff)
+}
+
+// recorder is a file system that names what it sees by where it lies beside the
+// workspace, in which a state directory home1 is new.
+func recorder(t *testing.T, b *bed) *faultfs.FS {
+	t.Helper()
+	top := filepath.Dir(b.root)
+	ff := faultfs.New(vfs.OS{}, nil)
+	ff.Label = func(root string) string {
+		rel, err := filepath.Rel(top, root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rel
+	}
+	if err := os.MkdirAll(filepath.Join(top, "home1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return ff
+}
+
+// end takes what was recorded, and shows it where the test fails.
+func (w *watched) end(ff *faultfs.FS) *watched {
 	w.events = ff.Events()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log("\n" + strings.Join(w.lines(), "\n"))
+	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			w.t.Log("\n" + strings.Join(w.lines(), "\n"))
 		}
 	})
 	return w
@@ -276,6 +289,24 @@ func both(t *testing.T, f func(t *testing.T, dirty int64)) {
 func request(e *apply.Engine, r apply.Request) (*apply.Answer, error) {
 	r.CallSite, r.Intent = wire.Interactive, wire.IntentUser
 	return e.Apply(context.Background(), r)
+}
+
+// TestOrderGroup: a group keeps to the order of one transaction, and all of its receipts are
+// durable before its directory goes and anybody is answered.
+func TestOrderGroup(t *testing.T) {
+	both(t, func(t *testing.T, dirty int64) {
+		b := gitBed(t, map[string]string{"a.txt": "a\n", "b.txt": "b\n", "c.txt": "c\n"})
+		ff := recorder(t, b)
+		c := (&crowd{bed: b, fs: ff, state: "home1", dirty: dirty}).reside()
+		w := &watched{t: t, b: b, begin: len(ff.Events())}
+		got := c.all(ff, "publishing", asks("p0", replace("a.txt", "a\n", "A\n")), asks("p1", replace("b.txt", "b\n", "B\n")), asks("p2", replace("c.txt", "c\n", "C\n")))
+		for i, s := range got {
+			if !s.applied() || c.transaction(s) != c.transaction(got[0]) {
+				t.Fatalf("%d: %v", i, s.err)
+			}
+		}
+		w.end(ff).journalled(`^ws/[abc]\.txt$`)
+	})
 }
 
 // TestOrderStage: the pack is durable before a staged file or a receipt speaks

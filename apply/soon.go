@@ -2,6 +2,7 @@ package apply
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/aspengine/asp/editplan"
 	"github.com/aspengine/asp/snapshot"
@@ -38,43 +39,41 @@ func (t *tx) soon() []soon {
 	return out
 }
 
-// ground is where changes are made, to find out who else comes near.
-type ground struct {
-	at, above map[snapshot.Path]bool
+// pathsOf are those at which the changes are made or from which they read.
+func pathsOf(changes []soon) (out []snapshot.Path) {
+	for _, c := range changes {
+		out = append(out, c.Path)
+		if !c.from.IsZero() && c.from != c.Path {
+			out = append(out, c.from)
+		}
+	}
+	return out
 }
 
-func newGround(changes []soon) *ground {
-	g := &ground{map[snapshot.Path]bool{}, map[snapshot.Path]bool{}}
-	g.add(changes)
+// ground is where changes are made, to find out who else comes near. Names that differ in
+// case alone are taken for one, as they are on some file systems.
+type ground struct{ at, above map[string]bool }
+
+func newGround(paths ...snapshot.Path) *ground {
+	g := &ground{map[string]bool{}, map[string]bool{}}
+	g.add(paths)
 	return g
 }
 
-func (g *ground) add(changes []soon) {
-	for _, c := range changes {
-		for _, p := range c.paths() {
-			g.at[p] = true
-			for _, up := range p.Parents() {
-				g.above[up] = true
-			}
+func folded(p snapshot.Path) string { return strings.ToLower(p.String()) }
+
+func (g *ground) add(paths []snapshot.Path) {
+	for _, p := range paths {
+		g.at[folded(p)] = true
+		for _, up := range p.Parents() {
+			g.above[folded(up)] = true
 		}
 	}
 }
 
-// meets tells whether one of the changes is at, above or below one that was added.
-func (g *ground) meets(changes []soon) bool {
-	for _, c := range changes {
-		for _, p := range c.paths() {
-			if g.at[p] || g.above[p] || slices.ContainsFunc(p.Parents(), func(up snapshot.Path) bool { return g.at[up] }) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (s soon) paths() []snapshot.Path {
-	if s.from.IsZero() || s.from == s.Path {
-		return []snapshot.Path{s.Path}
-	}
-	return []snapshot.Path{s.Path, s.from}
+// meets tells whether one of the paths is at, above or below one that was added.
+func (g *ground) meets(paths []snapshot.Path) bool {
+	return slices.ContainsFunc(paths, func(p snapshot.Path) bool {
+		return g.at[folded(p)] || g.above[folded(p)] || slices.ContainsFunc(p.Parents(), func(up snapshot.Path) bool { return g.at[folded(up)] })
+	})
 }

@@ -171,9 +171,9 @@ func (w *waiter) leave(committed bool) {
 	}
 	if committed && q.wanted() >= 0 {
 		// Who wanted to change the same was told about a tree that is gone.
-		mine := newGround(w.changes)
+		mine := newGround(pathsOf(w.changes)...)
 		for _, o := range q.line {
-			if !o.holds && o.known && !o.hopeless && mine.meets(o.changes) {
+			if !o.holds && o.known && !o.hopeless && mine.meets(pathsOf(o.changes)) {
 				o.set(nil, true)
 			}
 		}
@@ -234,7 +234,7 @@ func (q *waiting) schedule() {
 		return
 	}
 	var ahead []*waiter // those that will change something, so far
-	taken := newGround(nil)
+	taken := newGround()
 	certain := true // of all so far it is known what they will change
 	for i, w := range q.line {
 		if w.early != nil && !w.early.holds(ahead, certain) {
@@ -244,7 +244,7 @@ func (q *waiting) schedule() {
 				w.early.cancel()
 			}
 		}
-		refused := w.known && (w.hopeless || taken.meets(w.changes))
+		refused := w.known && (w.hopeless || taken.meets(pathsOf(w.changes)))
 		switch {
 		case i == 0, i > last, w.holds, w.working, w.hidden, w.do.ctx.Err() != nil, q.full():
 		case !w.known:
@@ -258,7 +258,7 @@ func (q *waiting) schedule() {
 		}
 		if !refused && !w.early.complains() {
 			ahead = append(ahead, w)
-			taken.add(w.changes)
+			taken.add(pathsOf(w.changes))
 		}
 	}
 }

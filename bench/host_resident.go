@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -144,29 +142,26 @@ func (c *config) crowdOn(ctx context.Context, fs, dir string, clients, each int)
 // and all of it. With a pace each client begins one in every pace, one client after the
 // other, and what it is late counts; without, it asks again when it has an answer.
 func askAll(hs []*hostClient, files []string, each int, pace time.Duration) (d []time.Duration, all time.Duration, err error) {
-	var wg sync.WaitGroup
-	took, errs := make([][]time.Duration, len(hs)), make([]error, len(hs))
+	took := make([][]time.Duration, len(hs))
 	began := time.Now()
-	for i, h := range hs {
-		wg.Go(func() {
-			for n := range each {
-				at := time.Now()
-				if pace > 0 {
-					at = began.Add(pace * time.Duration(n*len(hs)+i) / time.Duration(len(hs)))
-					time.Sleep(time.Until(at))
-				}
-				if errs[i] = h.applyOne(files[i]); errs[i] != nil {
-					return
-				}
-				took[i] = append(took[i], time.Since(at))
+	err = together(len(hs), func(i int) error {
+		for n := range each {
+			at := time.Now()
+			if pace > 0 {
+				at = began.Add(pace * time.Duration(n*len(hs)+i) / time.Duration(len(hs)))
+				time.Sleep(time.Until(at))
 			}
-		})
-	}
-	wg.Wait()
+			if err := hs[i].applyOne(files[i]); err != nil {
+				return err
+			}
+			took[i] = append(took[i], time.Since(at))
+		}
+		return nil
+	})
 	all = time.Since(began)
 	d = slices.Concat(took...)
 	slices.Sort(d)
-	return d, all, errors.Join(errs...)
+	return d, all, err
 }
 
 // hostClient speaks to a host, one request at a time.

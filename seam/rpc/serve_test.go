@@ -190,6 +190,8 @@ func TestQuietWhileACallbackIsOpen(t *testing.T) {
 		<-release
 		return canon.NullOf(), nil
 	}}, rpc.Options{})
+	open := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(open) // a test that fails before waits for its handler
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 2)
 	go func() {
@@ -209,7 +211,7 @@ func TestQuietWhileACallbackIsOpen(t *testing.T) {
 	if err := p.c.Notify(short, "workspace/baselineChanged", canon.Value{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
-	close(release)
+	open()
 	p.expect(`{"jsonrpc":"2.0","id":1,"result":null}`)
 	p.expect(`{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}`)
 }

@@ -207,19 +207,26 @@ func TestRefusedAhead(t *testing.T) {
 	w.clean()
 }
 
-// judgedEarly has a plan for a at the gate of its check, and one for b behind it that was
-// judged, as many of two at a time allow.
-func (w *world) judgedEarly(s *server) (first, second chan answer, gate string) {
+// twoAtTheirGates has a plan for a at the gate of its check, and one for b behind it at the
+// gate of its own.
+func (w *world) twoAtTheirGates(s *server) (first, second chan answer, at []string) {
 	w.t.Helper()
 	bl := base(s)
 	first = s.applies(bl, create("a", "1\n"), "1\n")
 	w.until("a old")
 	second = s.applies(bl, create("b", "2\n"), "2\n")
-	at := w.until("a old", "a b old")
+	return first, second, w.until("a old", "a b old")
+}
+
+// judgedEarly has a plan for a at the gate of its check, and one for b behind it that was
+// judged, as many of two at a time allow.
+func (w *world) judgedEarly(s *server) (first, second chan answer, gate string) {
+	w.t.Helper()
+	first, second, at := w.twoAtTheirGates(s)
 	c := s.dial()
 	defer c.close()
 	c.put("3\n")
-	id := c.start("host/applyProposal", applyParams(proposal("third", bl, create("c", "3\n"))))
+	id := c.start("host/applyProposal", applyParams(proposal("third", base(s), create("c", "3\n"))))
 	w.open(at[1])
 	// The third is the other one of two only when the verdict on the second is there.
 	w.until("a old", "a b c old")
@@ -270,12 +277,7 @@ func TestBrokenWhileWaiting(t *testing.T) {
 // not used, though the state is the foreseen one before the check and at the turn.
 func TestStrangerCameAndWent(t *testing.T) {
 	w := newWorld(t, gated(2, "! [ -e stray ]"), map[string]string{"old": "old\n"})
-	s := w.serve()
-	bl := base(s)
-	first := s.applies(bl, create("a", "1\n"), "1\n")
-	w.until("a old")
-	second := s.applies(bl, create("b", "2\n"), "2\n")
-	at := w.until("a old", "a b old")
+	first, second, at := w.twoAtTheirGates(w.serve())
 	w.write("stray", "x\n")
 	w.open(at[1])
 	w.until("a old", "a b old stray") // it is asked again
@@ -296,12 +298,7 @@ func TestStrangerCameAndWent(t *testing.T) {
 // was when the check ends, voids what it said early.
 func TestStrangerWasThere(t *testing.T) {
 	w := newWorld(t, gated(2, `grep -q "^old$" old`), map[string]string{"old": "old\n"})
-	s := w.serve()
-	bl := base(s)
-	first := s.applies(bl, create("a", "1\n"), "1\n")
-	w.until("a old")
-	second := s.applies(bl, create("b", "2\n"), "2\n")
-	at := w.until("a old", "a b old")
+	first, second, at := w.twoAtTheirGates(w.serve())
 	w.write("old", "new\n")
 	w.write("old", "old\n")
 	w.open(at[1])
