@@ -29,6 +29,8 @@ import (
 //	format1/quarantine.json  of a provider that failed three times
 //	format1/...       three chains; journal, intent, staged plan, packs, stat cache: 1
 //	format2/kept      heads of format 2, kept plan and baselines of format 1
+//	format2/group-... three plans that one transaction carries out, killed before and after its
+//	                  decision; journal 2 (made by TestWriteGroupFixtures of apply)
 const fixtureFormat = "format1"
 
 // TestUpgrade opens what an earlier program left: a state directory with
@@ -89,6 +91,36 @@ func TestUpgrade(t *testing.T) {
 			w.is("b", "b old\n")
 			w.clean()
 			w.run("apply", "--plan", w.path("../plan-one.json"), "--json").applied()
+		})
+	}
+	for _, c := range []struct{ fixture, outcome, now string }{
+		{"group-swap", "rolled-back", "old"},
+		{"group-decided", "completed", "new"},
+	} {
+		t.Run(c.fixture, func(t *testing.T) {
+			w := fixture(t, "../format2/"+c.fixture)
+			journals, err := filepath.Glob(w.path(".git/asp/tx-*/journal"))
+			if err != nil || len(journals) != 1 || enc.LittleEndian.Uint32([]byte(w.read(journals[0]))[8:]) != 2 {
+				t.Fatalf("it is to have a journal of format 2: %q %v", journals, err)
+			}
+			r := w.run("recover", "--json")
+			if r.code != 0 || strings.Count(string(r.out), `"`+c.outcome+`"`) != 3 {
+				t.Fatal(r)
+			}
+			for _, f := range []string{"a", "b", "c"} {
+				w.is(f, f+" "+c.now+"\n")
+			}
+			said := map[any]any{}
+			for _, x := range w.receipts() {
+				said[x["proposalId"]] = x["outcome"]
+			}
+			says := map[string]string{"rolled-back": "rolled-back", "completed": "applied"}[c.outcome]
+			if len(said) != 3 || said["p0"] != says || said["p1"] != says || said["p2"] != says {
+				t.Errorf("the receipts say %v, want %s", said, says)
+			}
+			w.run("receipts", "verify").exits(0)
+			w.clean()
+			w.plan().modify("a", "a "+c.now+"\n", "a newer\n").apply().applied()
 		})
 	}
 	for _, c := range []struct{ fixture, outcome, ref string }{
