@@ -322,6 +322,36 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestCancelWhileItOpens: who cancels before there is an engine gets the answer of one, which
+// names a receipt.
+func TestCancelWhileItOpens(t *testing.T) {
+	opening, open := make(chan struct{}, 1), make(chan struct{})
+	first := blocking(make(chan struct{}, 1), nil)
+	first.step = func(string) {}
+	var once sync.Once
+	b := &bench{T: t, h: host.New(host.Options{Open: func(ctx context.Context, _ func(string)) (host.Engine, apply.Request, error) {
+		f := first
+		f.closed = func() {}
+		once.Do(func() {
+			opening <- struct{}{}
+			<-open
+		})
+		return &f, apply.Request{}, ctx.Err()
+	}})}
+	p := b.dial()
+	p.send(`{"jsonrpc":"2.0","id":1,"method":"host/applyProposal","params":%s}`, applyParams)
+	<-opening
+	p.send(`{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}`)
+	p.send(`{"jsonrpc":"2.0","id":2,"method":"workspace/putBlob","params":{"blobs":[]}}`)
+	if m := p.next(); string(m.ID) != "2" { // so the cancel was read
+		t.Fatalf("got %s", m.ID)
+	}
+	close(open)
+	if m := p.wrong("1", wire.CodeCancelled, wire.FailHealth); m.Error.Data.Detail != "receipt rcpt-1" {
+		t.Errorf("detail %q", m.Error.Data.Detail)
+	}
+}
+
 func TestProgressOfLongWork(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	p := newBench(t, host.Options{ProgressAfter: time.Millisecond}, blocking(began, release)).dial()

@@ -116,7 +116,8 @@ func (c *call) digest() string {
 func (c *call) with(ctx context.Context, f func(Engine, apply.Request) (any, error)) (canon.Value, error) {
 	p := watch(ctx, c.s.h.o.ProgressAfter, c.r.Progress)
 	defer p.end()
-	eng, how, err := c.s.h.o.Open(ctx, p.tell)
+	// Who cancels meanwhile gets an answer with a receipt too, and only an engine stores one.
+	eng, how, err := c.s.h.o.Open(context.WithoutCancel(ctx), p.tell)
 	if err != nil {
 		return canon.Value{}, err
 	}

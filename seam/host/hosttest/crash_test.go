@@ -147,6 +147,31 @@ func running(cmdline string) bool {
 	})
 }
 
+// TestCancelAtOnce: a request that is cancelled in the same breath is answered, or is told
+// to be cancelled with a receipt, whatever the host was at.
+func TestCancelAtOnce(t *testing.T) {
+	w := newWorld(t, checkOf("true"), map[string]string{"a": "a\n"})
+	c := w.stdio()
+	base := c.baseline()
+	c.put("b\n")
+	for n := range 3 {
+		for method, params := range map[string]obj{
+			"host/applyProposal":     applyParams(proposal(fmt.Sprint("p", n), base, modify("a", "a\n", "b\n"))),
+			"host/evaluateChangeset": {"callSite": "gate", "changeset": changeset(base, obj{"path": "a", "kind": "modify", "before": digest("a\n"), "after": digest("b\n")})},
+			"host/requestEditPlan":   {"callSite": "gate", "operation": "text-edit", "baseline": base},
+			"host/queryInspect":      {"callSite": "gate", "request": obj{"method": "inspect/references", "params": obj{"symbol": obj{"id": "x"}}}},
+		} {
+			c.notify("$/cancelRequest", obj{"id": c.start(method, params)})
+			a := c.next()
+			d, _ := a.err["data"].(obj)
+			detail, _ := d["detail"].(string)
+			if a.err != nil && !strings.Contains(detail, "receipt rcpt-") {
+				t.Errorf("%s: no receipt: %.500s", method, a.raw)
+			}
+		}
+	}
+}
+
 // TestCancelDuringACheck: the harness cancels while a check runs.
 func TestCancelDuringACheck(t *testing.T) {
 	w, c, id := held(t, "600")
