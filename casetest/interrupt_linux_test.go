@@ -243,6 +243,13 @@ func TestClosedOutput(t *testing.T) {
 		if r := w.begin(cmd, args)(); r.code != 3 {
 			t.Errorf("onto a full disk: %s", r)
 		}
+		cmd = w.command(w.root, binary, args...)
+		pipe := closedPipe(w)
+		cmd.Stdout = pipe
+		if r := w.begin(cmd, args)(); r.code != 141 && r.code != -1 || r.errs != "" { // -1: of the signal itself
+			t.Errorf("to a reader who has had enough: %s", r)
+		}
+		pipe.Close()
 		out.Close()
 	}
 }

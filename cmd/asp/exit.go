@@ -25,6 +25,9 @@ const (
 	exitUsage     = 2
 	exitError     = 3
 	exitAttention = 4
+	// exitPipe is what a shell says of a program that SIGPIPE ended, as it ends others
+	// whose reader has had enough.
+	exitPipe = 128 + 13
 )
 
 // usageError is a mistake in the command line.

@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/aspengine/asp/sandbox"
@@ -46,6 +48,7 @@ type command struct {
 	flags   func(fs *pflag.FlagSet)
 	hasJSON bool
 	noPlace bool // it looks at no workspace; --repo is taken and not shown
+	looks   bool // nothing is other than before when it ends, whether or not anybody read its answer
 }
 
 func commands() []*command {
@@ -92,6 +95,8 @@ func run(args []string) int {
 	code := dispatch(ctx, e, args)
 	switch {
 	case out.err == nil:
+	case looks(args) && errors.Is(out.err, syscall.EPIPE):
+		return exitPipe // `asp receipts list | head` has shown what was wanted
 	case code == exitOK:
 		e.ui.errorf("done, but the answer could not be written: %v", out.err)
 		return exitError
@@ -144,6 +149,15 @@ func dispatch(ctx context.Context, e *env, args []string) int {
 }
 
 const versionLine = "asp " + Version
+
+// looks tells whether a command line asks for nothing but to be shown something.
+func looks(args []string) bool {
+	if len(args) == 0 || isVersion(args[0]) || slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+		return true
+	}
+	c := find(args[0])
+	return args[0] == "help" || c != nil && c.looks
+}
 
 func isVersion(arg string) bool { return arg == "--version" || arg == "-V" || arg == "version" }
 

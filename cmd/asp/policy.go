@@ -18,7 +18,7 @@ import (
 
 func policyCommand() *command {
 	return &command{
-		name: "policy", short: "show what the active policy asks, and what a change to it would do", hasJSON: true,
+		name: "policy", looks: true, short: "show what the active policy asks, and what a change to it would do", hasJSON: true,
 		args: "show [--repo D] [--explain] [--candidate F] [--json]",
 		long: `
 The active policy is .asp/asp.json as committed at HEAD, of a repository that was

@@ -14,7 +14,7 @@ import (
 
 func receiptsCommand() *command {
 	return &command{
-		name: "receipts", short: "list, show and verify receipts", hasJSON: true,
+		name: "receipts", looks: true, short: "list, show and verify receipts", hasJSON: true,
 		args: "[--repo D] (list | show ID | verify [--replay ID])",
 		long: `
 Every attempt leaves a receipt, refusals and rollbacks too. Each names the digest of

@@ -10,7 +10,7 @@ import (
 
 func schemaCommand() *command {
 	return &command{
-		name: "schema", args: "[NAME]", noPlace: true, short: "print the JSON Schemas of messages and files",
+		name: "schema", looks: true, args: "[NAME]", noPlace: true, short: "print the JSON Schemas of messages and files",
 		long: `
 Without a name it lists the schemas: one for every message of both seams, for the
 files that cross them, for .asp/asp.json (policy) and for config.json (config). Each

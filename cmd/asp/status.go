@@ -18,7 +18,7 @@ import (
 
 func statusCommand() *command {
 	return &command{
-		name: "status", short: "show the workspace's baseline, policy and open transactions", hasJSON: true,
+		name: "status", looks: true, short: "show the workspace's baseline, policy and open transactions", hasJSON: true,
 		args: "[--repo D] [--json]",
 		long: `
 Stamps the workspace and shows what a plan made now would be bound to. With --json
@@ -139,7 +139,7 @@ func overlayLines(s *snapshot.Stamp) []string {
 
 func doctorCommand() *command {
 	return &command{
-		name: "doctor", short: "say what this machine can prove, and what to repair", hasJSON: true,
+		name: "doctor", looks: true, short: "say what this machine can prove, and what to repair", hasJSON: true,
 		args: "[--repo D] [--json]",
 		long: `
 Looks at the file systems of the workspace and of the state directory, at what the
