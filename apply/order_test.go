@@ -128,11 +128,18 @@ func (p *platter) lost(name string) string {
 }
 
 func (p *platter) lostItself(name string) string {
-	switch n := p.nodes[name]; {
-	case n != nil && n.dirty:
-		return "its bytes are not synced"
-	case p.loose[name]:
+	if why := p.lostBytes(name); why != "" {
+		return why
+	}
+	if p.loose[name] {
 		return "its name is not synced"
+	}
+	return ""
+}
+
+func (p *platter) lostBytes(name string) string {
+	if n := p.nodes[name]; n != nil && n.dirty {
+		return "its bytes are not synced"
 	}
 	return ""
 }
@@ -275,6 +282,7 @@ const (
 	resultFile  = stateDir + `results/[0-9a-f]+\.json$`
 	headFile    = stateDir + `receipts\.head\.[ab]$`
 	intentFile  = stateDir + `pending-ref\.json$`
+	unnamedFile = `^ws/\.git/objects/tmp_obj_asp_[0-9a-f_]+$`
 	objectFile  = `^ws/\.git/objects/[0-9a-f]{2}/[0-9a-f]{38}$`
 	journalFile = `^ws/\.git/asp/tx-[0-9a-f]+/journal$`
 )
@@ -330,6 +338,7 @@ func TestOrderRef(t *testing.T) {
 	})
 	object := w.first(w.begin, faultfs.NoReplace, objectFile)
 	w.synced(object, "before the objects", packName)
+	w.kept(object, "before the first object has its name", (*platter).lostBytes, unnamedFile)
 	intent := w.first(object, faultfs.Replace, intentFile) // the one that names the commit
 	w.safe(intent, "before the intent", objectFile)
 	lock := w.first(intent, faultfs.Link, `/refs/heads/deep/side\.lock$`)
@@ -395,6 +404,7 @@ func TestOrderIndex(t *testing.T) {
 		w := watch(t, b, dirty, func(e *apply.Engine) (*apply.Answer, error) {
 			return request(e, apply.Request{Index: true, Load: plan("p1", bothFiles)})
 		})
+		w.kept(w.first(w.begin, faultfs.NoReplace, objectFile), "before the first object has its name", (*platter).lostBytes, unnamedFile)
 		w.safe(w.first(w.begin, faultfs.Exchange, `^ws/\.git/index$`), "before the index is swapped", objectFile, journalFile)
 		w.journalled(`^ws/a\.txt$`, `^ws/b\.txt$`, `^ws/\.git/index$`)
 	})

@@ -22,10 +22,10 @@ import (
 	"github.com/aspengine/asp/snapshot/gitbase/gitconfig"
 )
 
-// ObjectWriter adds loose objects to the repository. What it wrote is durable
-// after Sync and must not be referred to before. An object that is there
+// ObjectWriter adds loose objects to the repository. What it wrote is there, and
+// durable, after Sync. An object that is there
 // already (loose, packed or in an alternate) is read, and not written again, unless
-// it is loose and not whole: neither git nor we sync an object before it has its
+// it is loose and not whole: git does not sync an object before it has its
 // name, so a power cut can leave one without its bytes. In an alternate, which is
 // somebody else's, it stays as it is: git takes the repository's own first. Where it
 // is packed and damaged nothing helps, as git takes the pack's before a loose one,
@@ -33,16 +33,26 @@ import (
 //
 // A file is written under a name that starts with tempObject, which
 // SweepObjects and, should that never run, git's own prune remove; the object's
-// name appears with all its bytes by a rename that cannot replace.
+// name appears, once its bytes are durable, by a rename that cannot replace. Names first
+// would be a barrier less in bulk, and leave objects without their bytes where the power
+// goes: nothing refers to them, but git fsck calls the repository corrupt.
 type ObjectWriter struct {
-	r    *Repo
-	root vfs.Dir            // objects
-	dirs map[string]vfs.Dir // as many as may stay open
-	open []vfs.File         // written, not synced
-	most int                // of either
-	bulk bool               // too many to sync one by one
-	made bool               // a directory was made in root
-	perm sharedPerm
+	r     *Repo
+	root  vfs.Dir            // objects
+	dirs  map[string]vfs.Dir // as many as may stay open
+	open  []vfs.File         // written or found, not synced
+	fresh []freshObject      // written, without their names
+	has   map[oid]bool       // of fresh
+	most  int                // open files, and directories
+	bulk  bool               // too many to sync one by one
+	made  bool               // a directory was made in root
+	perm  sharedPerm
+}
+
+type freshObject struct {
+	id   oid
+	tmp  string
+	size int64 // header and content, not compressed
 }
 
 const (
@@ -60,7 +70,7 @@ func (r *Repo) WriteObjects(ctx context.Context, fsys vfs.FS) (*ObjectWriter, er
 	if err != nil {
 		return nil, fmt.Errorf("write objects: %w", err)
 	}
-	w := &ObjectWriter{r: r, dirs: map[string]vfs.Dir{}, most: vfs.MayKeep(maxUnsynced, unsyncedShare)}
+	w := &ObjectWriter{r: r, dirs: map[string]vfs.Dir{}, has: map[oid]bool{}, most: vfs.MayKeep(maxUnsynced, unsyncedShare)}
 	if w.perm, err = sharedFrom(cfg); err != nil {
 		return nil, fmt.Errorf("write objects: %w", err)
 	}
@@ -73,10 +83,13 @@ func (r *Repo) WriteObjects(ctx context.Context, fsys vfs.FS) (*ObjectWriter, er
 	return w, nil
 }
 
-// Close releases the handles. Without a Sync before, nothing is promised of
-// what was written.
+// Close releases the handles, and removes what has no name, as it has after Sync.
 func (w *ObjectWriter) Close() error {
 	var errs []error
+	for _, o := range w.fresh {
+		errs = append(errs, w.drop(o.tmp))
+	}
+	w.fresh = nil
 	for _, f := range w.open {
 		errs = append(errs, f.Close())
 	}
@@ -87,28 +100,81 @@ func (w *ObjectWriter) Close() error {
 	return errors.Join(append(errs, w.root.Close())...)
 }
 
-// Sync makes every object durable that was written or found loose.
+// Sync gives every object that was written its name, and makes those and the ones
+// found loose durable: bytes first, then names.
 func (w *ObjectWriter) Sync() error {
-	if w.bulk {
-		if err := w.root.SyncFS(); err != nil {
-			return fmt.Errorf("sync objects: %w", err)
+	err := w.barrier(func() error {
+		for _, f := range w.open {
+			if err := f.Sync(); err != nil {
+				return err
+			}
 		}
 		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("sync objects: %w", err)
 	}
-	for _, f := range w.open {
-		if err := f.Sync(); err != nil {
-			return fmt.Errorf("sync objects: %w", err)
+	n := len(w.open)
+	for len(w.fresh) > 0 {
+		if err := w.name(w.fresh[0]); err != nil {
+			return fmt.Errorf("name object %s: %w", w.fresh[0].id, err)
 		}
+		w.fresh = w.fresh[1:]
 	}
-	for _, d := range w.dirs {
-		if err := d.Sync(); err != nil {
-			return fmt.Errorf("sync objects: %w", err)
+	err = w.barrier(func() error {
+		for _, f := range w.open[n:] { // somebody else's, found at the name
+			if err := f.Sync(); err != nil {
+				return err
+			}
 		}
+		for _, d := range w.dirs {
+			if err := d.Sync(); err != nil {
+				return err
+			}
+		}
+		if w.made {
+			return w.root.Sync()
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("sync objects: %w", err)
 	}
-	if w.made {
-		if err := w.root.Sync(); err != nil {
-			return fmt.Errorf("sync objects: %w", err)
-		}
+	return nil
+}
+
+// barrier is one by one, or all in one call where they are many.
+func (w *ObjectWriter) barrier(each func() error) error {
+	if w.bulk {
+		return w.root.SyncFS()
+	}
+	return each()
+}
+
+// name gives an object its name.
+func (w *ObjectWriter) name(o freshObject) error {
+	d, err := w.dir(o.id)
+	if err != nil {
+		return err
+	}
+	err = w.root.Rename(o.tmp, d, o.id.String()[2:], vfs.NoReplace)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	ok, err := w.cover(o.id, o.size)
+	if err != nil {
+		return err
+	}
+	if ok { // somebody else was faster, with the same bytes
+		return w.drop(o.tmp)
+	}
+	// What has the name is not what the name says, so it is no object of anybody's.
+	return w.root.Rename(o.tmp, d, o.id.String()[2:], vfs.Replace)
+}
+
+func (w *ObjectWriter) drop(tmp string) error {
+	if err := w.root.Unlink(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }
@@ -124,7 +190,7 @@ func (w *ObjectWriter) bytes(ctx context.Context, typ string, b []byte) (oid, er
 
 // put stores the object that is known to have the id.
 func (w *ObjectWriter) put(ctx context.Context, id oid, typ string, size int64, open func() (io.ReadCloser, error)) error {
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil || w.has[id] {
 		return err
 	}
 	at, err := w.r.objs.has(id)
@@ -135,7 +201,7 @@ func (w *ObjectWriter) put(ctx context.Context, id oid, typ string, size int64, 
 			has, err = true, w.r.objs.check(id, typ)
 		case at.loose == "":
 		case at.own:
-			has, err = w.cover(id, typ, size)
+			has, err = w.cover(id, int64(len(objectHeader(typ, size)))+size)
 		default:
 			has, err = whole(at.loose, id, typ, size)
 		}
@@ -153,8 +219,9 @@ func (w *ObjectWriter) put(ctx context.Context, id oid, typ string, size int64, 
 }
 
 // cover takes a loose object of our own directory into the barrier, as git does
-// not sync loose objects by default, and tells whether it is whole.
-func (w *ObjectWriter) cover(id oid, typ string, size int64) (bool, error) {
+// not sync loose objects by default, and tells whether it is whole: size bytes, header
+// included.
+func (w *ObjectWriter) cover(id oid, size int64) (bool, error) {
 	d, err := w.dir(id)
 	if err != nil {
 		return false, err
@@ -163,7 +230,7 @@ func (w *ObjectWriter) cover(id oid, typ string, size int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	ok, err := holds(f, id, int64(len(objectHeader(typ, size)))+size)
+	ok, err := holds(f, id, size)
 	if err != nil || !ok {
 		return false, errors.Join(err, f.Close())
 	}
@@ -251,23 +318,16 @@ func (w *ObjectWriter) dir(id oid) (vfs.Dir, error) {
 	return d, err
 }
 
+// write puts the object down under a name of its own.
 func (w *ObjectWriter) write(ctx context.Context, id oid, typ string, size int64, open func() (io.ReadCloser, error)) (err error) {
-	d, err := w.dir(id)
-	if err != nil {
-		return err
-	}
-	tmp := tempName()
+	tmp := w.r.tempName()
 	f, err := w.root.Create(tmp, 0o444)
 	if err != nil {
 		return err
 	}
-	renamed := false
 	defer func() {
-		if err != nil || !renamed {
-			err = errors.Join(err, f.Close())
-			if e := w.root.Unlink(tmp); e != nil && !errors.Is(e, fs.ErrNotExist) {
-				err = errors.Join(err, e)
-			}
+		if err != nil {
+			err = errors.Join(err, f.Close(), w.drop(tmp))
 		}
 	}()
 	r, err := open()
@@ -284,22 +344,10 @@ func (w *ObjectWriter) write(ctx context.Context, id oid, typ string, size int64
 	if err := w.perm.file(f); err != nil {
 		return err
 	}
-	err = w.root.Rename(tmp, d, id.String()[2:], vfs.NoReplace)
-	if errors.Is(err, fs.ErrExist) {
-		ok, err := w.cover(id, typ, size)
-		if err != nil || ok {
-			return err // somebody else was faster, with the same bytes
-		}
-		// What has the name is not what the name says, so it is no object of anybody's.
-		if err := w.root.Rename(tmp, d, id.String()[2:], vfs.Replace); err != nil {
-			return err
-		}
-	} else if err != nil {
-		return err
-	}
-	renamed = true
 	_ = f.StartWriteback() // a hint; the sync that counts comes later
 	w.keep(f)
+	w.fresh = append(w.fresh, freshObject{id, tmp, int64(len(objectHeader(typ, size))) + size})
+	w.has[id] = true
 	return nil
 }
 
@@ -350,16 +398,21 @@ func objectHeader(typ string, size int64) []byte {
 	return append(strconv.AppendInt([]byte(typ+" "), size, 10), 0)
 }
 
-func tempName() string {
+func (r *Repo) tempName() string {
 	var b [12]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return tempObject + hex.EncodeToString(b[:])
+	return r.tempPrefix() + hex.EncodeToString(b[:])
 }
 
-// SweepObjects removes what a writer that died left half written. The workspace
-// lock must be held, so that no writer of ours is at work; one that works for
-// another work tree of the same repository would lose its file and fail, which
-// is why this runs only after a crash.
+// tempPrefix is that of this work tree: others of the repository have locks of their own,
+// and may be writing.
+func (r *Repo) tempPrefix() string {
+	sum := sha1.Sum([]byte(r.GitDir))
+	return tempObject + hex.EncodeToString(sum[:8]) + "_"
+}
+
+// SweepObjects removes what a writer of this work tree that died left half written. The
+// workspace lock must be held, so that none is at work.
 func (r *Repo) SweepObjects(fsys vfs.FS) error {
 	root, err := fsys.OpenRoot(filepath.Join(r.Common, "objects"))
 	if err != nil {
@@ -370,8 +423,9 @@ func (r *Repo) SweepObjects(fsys vfs.FS) error {
 	if err != nil {
 		return fmt.Errorf("sweep objects: %w", err)
 	}
+	prefix := r.tempPrefix()
 	for _, e := range names {
-		if strings.HasPrefix(e.Name, tempObject) {
+		if strings.HasPrefix(e.Name, prefix) {
 			if err := root.Unlink(e.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("sweep objects: %w", err)
 			}

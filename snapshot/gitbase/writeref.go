@@ -301,7 +301,7 @@ func (p *RefPlan) Lock(w *ObjectWriter, fsys vfs.FS, commit string) (l *LockedRe
 	if l.dir, err = makeRefDir(fsys, p.dir(), p.Name[:strings.LastIndexByte(p.Name, '/')], w.perm); err != nil {
 		return l, nil, err
 	}
-	tmp := tempName()
+	tmp := w.r.tempName()
 	f, err := w.root.Create(tmp, 0o666)
 	if err != nil {
 		return l, nil, err
