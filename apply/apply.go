@@ -66,13 +66,14 @@ type Options struct {
 
 // Engine works on one workspace. One goroutine at a time.
 type Engine struct {
-	o     Options
-	fs    vfs.FS
-	ws    snapshot.Workspace
-	git   *gitbase.Repo // nil outside git
-	root  vfs.Dir
-	state *home.State
-	line  *lock.Line // of those in this process who wait for the workspace
+	o      Options
+	fs     vfs.FS
+	ws     snapshot.Workspace
+	git    *gitbase.Repo // nil outside git
+	root   vfs.Dir
+	former []vfs.Dir // roots that another took the place of (rebind)
+	state  *home.State
+	line   *lock.Line // of those in this process who wait for the workspace
 	// waiting are the applies among them, judged before their turn.
 	waiting *waiting
 	cfg     policy.Config
@@ -221,6 +222,9 @@ func (e *Engine) Close() error {
 	}
 	if e.root != nil {
 		errs = append(errs, e.root.Close())
+	}
+	for _, d := range e.former {
+		errs = append(errs, d.Close())
 	}
 	for _, d := range e.gitDirs {
 		errs = append(errs, d.Close())

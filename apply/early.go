@@ -12,6 +12,7 @@ import (
 
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/editplan"
+	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/preconditions"
 	"github.com/aspengine/asp/receipt"
 	"github.com/aspengine/asp/snapshot"
@@ -20,11 +21,12 @@ import (
 // wait takes a place among the applies of this process that wait for the workspace.
 // What is done early for r ends with ctx, and at the latest when the place is left.
 func (e *Engine) wait(ctx context.Context, r Request) *waiter {
+	root := e.root // the turn may come meanwhile, and with it another one
 	w := &waiter{do: work{
 		ctx:  ctx,
-		tell: func(ctx context.Context) ([]soon, bool, error) { return e.foretell(ctx, r) },
+		tell: func(ctx context.Context) ([]soon, bool, error) { return e.foretell(ctx, root, r) },
 		judge: func(ctx context.Context, changes []soon, found func(state)) (map[string]checks.Result, error) {
-			return e.judgeEarly(ctx, r, changes, found)
+			return e.judgeEarly(ctx, root, r, changes, found)
 		},
 	}}
 	switch {
@@ -42,12 +44,12 @@ func (e *Engine) wait(ctx context.Context, r Request) *waiter {
 
 // foretell finds out what r would change in the tree as it is, without the lock:
 // somebody may be at work in it. It stores and issues nothing.
-func (e *Engine) foretell(ctx context.Context, r Request) (changes []soon, refused bool, err error) {
+func (e *Engine) foretell(ctx context.Context, root vfs.Dir, r Request) (changes []soon, refused bool, err error) {
 	t := &tx{e: e, r: r}
 	if t.stamp, err = e.ws.Stamp(ctx, snapshot.StampOptions{Watched: true}); err != nil {
 		return nil, false, err
 	}
-	if t.view, err = preconditions.NewView(e.root, e.protected()); err != nil {
+	if t.view, err = preconditions.NewView(root, e.protected()); err != nil {
 		return nil, false, err
 	}
 	defer t.closeView()
@@ -81,8 +83,8 @@ var errMovedEarly = errors.New("the tree is not the foreseen one any more")
 // layer, so that it does not show when those ahead make theirs. What the live tree is
 // apart from them must be the same before and after the checks. There are no answers
 // unless all are complete ones. An error means that it may be tried again.
-func (e *Engine) judgeEarly(ctx context.Context, r Request, changes []soon, found func(state)) (map[string]checks.Result, error) {
-	live := snapshot.NewLive(e.root)
+func (e *Engine) judgeEarly(ctx context.Context, root vfs.Dir, r Request, changes []soon, found func(state)) (map[string]checks.Result, error) {
+	live := snapshot.NewLive(root)
 	perms := map[snapshot.Path]uint32{}
 	var effects []snapshot.Effect
 	for _, c := range changes {
@@ -115,7 +117,7 @@ func (e *Engine) judgeEarly(ctx context.Context, r Request, changes []soon, foun
 		if err == nil {
 			// An exchanged root is another tree, whatever is in it: the scratch tree would
 			// lie over the old one.
-			err = e.sameRoot()
+			err = e.sameRoot(root)
 		}
 		return s, state{after, s.Ignored}, err
 	}
@@ -159,9 +161,9 @@ func (e *Engine) judgeEarly(ctx context.Context, r Request, changes []soon, foun
 }
 
 // sameRoot tells, by its error, whether the path of the workspace leads to another
-// directory than the one that is open.
-func (e *Engine) sameRoot() error {
-	held, err := e.root.Stat()
+// directory than root.
+func (e *Engine) sameRoot(root vfs.Dir) error {
+	held, err := root.Stat()
 	if err != nil {
 		return err
 	}

@@ -25,4 +25,21 @@ func TestSameRoot(t *testing.T) {
 	if err := e.SameRoot(); err == nil {
 		t.Error("a copy is the same")
 	}
+	// Who has its turn goes over to it, and what is done early stays with what it began in.
+	early := e.RootNow()
+	if err := e.Rebind(); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.SameRoot(); err != nil {
+		t.Error(err)
+	}
+	if _, err := early.Lstat("a"); err != nil || early == e.RootNow() {
+		t.Errorf("the directory from before: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := early.Lstat("a"); err == nil {
+		t.Error("it stays open")
+	}
 }

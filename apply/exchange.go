@@ -92,7 +92,8 @@ func (t *tx) exchange(ctx context.Context) (bool, error) {
 // rebind opens the root and the git directory again where their names lead to
 // other directories than those that are open: an exchange, of this process or
 // of one that held the lock before, has put them there. The workspace lock must
-// be held.
+// be held. The old root stays open: what is done early for a turn (early.go) may be at
+// work in it until it finds that it is another one.
 func (e *Engine) rebind() error {
 	again := func(path string, old vfs.Dir) (vfs.Dir, error) {
 		now, err := e.fs.OpenRoot(path)
@@ -104,16 +105,24 @@ func (e *Engine) rebind() error {
 		if err = errors.Join(err, nerr); err != nil || a.SameFile(b) {
 			return old, errors.Join(err, now.Close())
 		}
-		_ = old.Close() // a directory handle loses nothing by closing
 		return now, nil
 	}
-	var err error
-	if e.root, err = again(e.ws.Root(), e.root); err != nil {
+	root, err := again(e.ws.Root(), e.root)
+	if err != nil {
 		return err
 	}
+	if root != e.root {
+		e.former = append(e.former, e.root)
+		e.root = root
+	}
 	for p, d := range e.gitDirs {
-		if e.gitDirs[p], err = again(p, d); err != nil {
+		now, err := again(p, d)
+		if err != nil {
 			return err
+		}
+		if now != d {
+			_ = d.Close() // a directory handle loses nothing by closing
+			e.gitDirs[p] = now
 		}
 	}
 	return nil
