@@ -125,7 +125,7 @@ func (c *child) setup() error {
 			if len(s.Egress) > 0 {
 				var err error
 				if c.proxy, err = lendListener(); err != nil {
-					return fail(err, "listen for the proxy")
+					return fail(err, listenForProxy)
 				}
 			}
 		}

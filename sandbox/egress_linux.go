@@ -78,7 +78,42 @@ func (p *Process) endProxy() []string {
 		return nil
 	}
 	p.proxy.Close()
-	return p.proxy.Log()
+	return p.proxy.Take()
+}
+
+// Reach lets through what list says, of what is in Spec.Egress, from now on, and ends all
+// connections that were let through before. The error is that of a list with something
+// else in it, and then nothing is let through. Without Spec.Egress nothing ever is.
+func (p *Process) Reach(list []string) error {
+	if p.proxy == nil {
+		if len(list) > 0 {
+			return fmt.Errorf("reach %.200q: this launch has no proxy", list)
+		}
+		return nil
+	}
+	rules, err := egressRules(Spec{Egress: list})
+	if granted, gerr := egressRules(p.spec); err == nil && gerr == nil {
+		for _, r := range rules {
+			if !slices.Contains(granted, r) {
+				err = fmt.Errorf("reach %s: this launch was made without it", r)
+			}
+		}
+	}
+	if err != nil {
+		rules = nil
+	}
+	p.proxy.Let(rules)
+	return err
+}
+
+// Withhold lets nothing through from now on, ends all connections, and returns what was
+// asked for since it was called last, bounded.
+func (p *Process) Withhold() []string {
+	if p.proxy == nil {
+		return nil
+	}
+	p.proxy.Let(nil)
+	return p.proxy.Take()
 }
 
 // askProxy asks from inside for what must never be let through.
@@ -98,7 +133,10 @@ func (p *prober) askProxy(r *report, port int, b *bait) {
 	}
 }
 
-const proxyAttempt = "ask the proxy for "
+const (
+	proxyAttempt   = "ask the proxy for "
+	listenForProxy = "listen for the proxy"
+)
 
 func askOnce(port int, host string) (string, error) {
 	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), 5*time.Second)

@@ -3,8 +3,10 @@
 package sandbox_test
 
 import (
+	"bufio"
 	"errors"
 	"net"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -83,5 +85,59 @@ func TestEgressOrNothing(t *testing.T) {
 		if bad := name == "no port" || name == "the own machine"; err == nil || errors.Is(err, sandbox.ErrUnsupported) == bad {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// What is held is let through for as long as the host says, and what was asked for is told
+// for each of these times.
+func TestReach(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		need.Missing(t, "bash is not installed")
+	}
+	w := isolated(t)
+	w.fresh(t)
+	s := w.alone(`while read -r to; do exec 3<>/dev/tcp/127.0.0.1/${HTTPS_PROXY##*:}; printf 'CONNECT %s HTTP/1.1\r\n\r\n' $to >&3; head -1 <&3 | cut -d' ' -f2; exec 3>&-; done`)
+	s.Argv[0], s.Egress, s.EgressHeld = "bash", []string{"a.invalid:443", "b.invalid:443"}, true
+	inR, inW, err := os.Pipe()
+	must(t, err)
+	defer inR.Close()
+	defer inW.Close()
+	outR, outW, err := os.Pipe()
+	must(t, err)
+	defer outR.Close()
+	p, err := sandbox.Start(t.Context(), w.caps, s, sandbox.Stdio{In: inR, Out: outW})
+	must(t, err)
+	outW.Close()
+	answers := bufio.NewScanner(outR)
+	ask := func(to, want string) {
+		t.Helper()
+		_, err := inW.WriteString(to + "\n")
+		must(t, err)
+		if !answers.Scan() || answers.Text() != want {
+			t.Errorf("%s: %q, want %s", to, answers.Text(), want)
+		}
+	}
+	said := func(got []string, want ...string) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("record %q, want %q", got, want)
+		}
+	}
+	ask("a.invalid:443", "403")
+	must(t, p.Reach([]string{"a.invalid:443"}))
+	ask("a.invalid:443", "502")
+	ask("b.invalid:443", "403")
+	said(p.Withhold(), `refused "a.invalid:443"`, `failed "https://a.invalid:443: the name could not be resolved"`, `refused "b.invalid:443"`)
+	ask("a.invalid:443", "403")
+	if err := p.Reach([]string{"a.invalid:443", "c.invalid:443"}); err == nil {
+		t.Error("more is let through than the launch was made for")
+	}
+	ask("a.invalid:443", "403")
+	inW.Close()
+	res, err := p.Wait()
+	must(t, err)
+	said(res.Egress, `refused "a.invalid:443"`)
+	if res.ExitCode != 0 || p.Boundary().Level != sandbox.Isolated {
+		t.Errorf("status %d, %s", res.ExitCode, p.Boundary().Evidence)
 	}
 }

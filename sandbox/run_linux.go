@@ -77,7 +77,7 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	}
 	netOff := namespaces && !s.Network && caps.NetNS.Answer == Yes && !slices.Contains(s.off, layerNetwork)
 	if len(reach) > 0 && !netOff {
-		return nil, &UnsupportedError{s.Require, "some of the network is granted, and there is no network namespace to close the rest: " + caps.NetNS.String(), nil}
+		return nil, &UnsupportedError{Require: s.Require, Reason: "some of the network is granted, and there is no network namespace to close the rest: " + caps.NetNS.String(), Network: true}
 	}
 	rules := !namespaces && s.Require > Advisory && len(s.Write) > 0 // admit saw to the rest
 	if !rules || s.Network {
@@ -89,7 +89,7 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	}
 	if err != nil {
 		if namespaces {
-			return nil, &UnsupportedError{s.Require, "namespaces could not be made", err}
+			return nil, &UnsupportedError{s.Require, "namespaces could not be made", err, false}
 		}
 		return nil, fmt.Errorf("start sandbox: %w", err)
 	}
@@ -151,17 +151,17 @@ func admit(caps Caps, s Spec) (namespaces bool, err error) {
 	case s.Require > Isolated:
 		return false, fmt.Errorf("start sandbox: no level %d", s.Require)
 	case s.Require == Isolated && s.Network:
-		return false, &UnsupportedError{s.Require, "the network is granted whole", nil}
+		return false, &UnsupportedError{s.Require, "the network is granted whole", nil, false}
 	case s.Require == Isolated && !caps.CanIsolate():
-		return false, &UnsupportedError{s.Require, caps.MissingIsolation(), nil}
+		return false, &UnsupportedError{s.Require, caps.MissingIsolation(), nil, false}
 	}
 	namespaces = caps.Namespaces()
 	if !namespaces && s.Require > Advisory && (!caps.CanConfine() || len(s.Write) == 0) {
-		return false, &UnsupportedError{s.Require, caps.Missing(), nil}
+		return false, &UnsupportedError{s.Require, caps.Missing(), nil, false}
 	}
 	for _, m := range s.Mounts {
 		if !namespaces || m.Kind == MountOverlay && !caps.CanOverlay() {
-			return false, &UnsupportedError{s.Require, "mounts are declared, but: " + caps.Missing(), nil}
+			return false, &UnsupportedError{s.Require, "mounts are declared, but: " + caps.Missing(), nil, false}
 		}
 	}
 	return namespaces, nil
@@ -173,10 +173,11 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, 
 	if err := errors.Join(p.half.send(&o), pass(p.half.in, enter)); err != nil {
 		return fmt.Errorf("start sandbox: send order: %w", err)
 	}
+	var deaf error
 	if len(rules) > 0 {
 		// Before the report: the probe tries the proxy. Without a listener the report
 		// says what was wrong.
-		p.proxy, _ = serveProxy(p.half.in, rules)
+		p.proxy, deaf = serveProxy(p.half.in, rules)
 	}
 	r, err := p.half.receive()
 	if err != nil {
@@ -189,10 +190,13 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, 
 			cause = fmt.Errorf("%s: %w", r.Op, syscall.Errno(r.Errno))
 		}
 		if o.Namespaces {
-			return &UnsupportedError{p.spec.Require, "it could not be set up", cause}
+			return &UnsupportedError{p.spec.Require, "it could not be set up", cause, strings.HasPrefix(r.Op, listenForProxy)}
 		}
 		return fmt.Errorf("start sandbox: %w", cause)
 	case stageProbe:
+		if deaf != nil {
+			return &UnsupportedError{p.spec.Require, "its proxy could not be set up", deaf, true}
+		}
 	default:
 		return fmt.Errorf("start sandbox: child answered %q", r.Stage)
 	}
@@ -206,7 +210,10 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, 
 	}
 	if p.proxy != nil {
 		p.boundary.egress(&p.spec, r)
-		p.proxy.Forget()
+		if p.spec.EgressHeld {
+			p.proxy.Let(nil)
+		}
+		p.proxy.Take() // what was asked for until now was asked by the probe
 	}
 	p.boundary.Bounded = o.Bounded
 	if len(o.Bounded) > 0 {
@@ -220,7 +227,7 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, 
 	}
 	if p.boundary.Level < p.spec.Require {
 		_ = p.half.send(&goAhead{Run: false})
-		return &UnsupportedError{p.spec.Require, p.boundary.Evidence, nil}
+		return &UnsupportedError{p.spec.Require, p.boundary.Evidence, nil, false}
 	}
 	if err := p.half.send(&goAhead{Run: true}); err != nil {
 		return fmt.Errorf("start sandbox: send go-ahead: %w", err)

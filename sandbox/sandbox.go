@@ -89,11 +89,15 @@ type UnsupportedError struct {
 	Require Level
 	Reason  string
 	Err     error // cause, may be nil
+	// Network: it could be had, were it not for what is to be let through of the network.
+	Network bool
 }
 
 func (e *UnsupportedError) Error() string {
 	s := fmt.Sprintf("start sandbox with level %s: %s", e.Require, e.Reason)
-	if e.Require == Gated {
+	if e.Network {
+		s = "nothing is started that may reach some of the network where the rest cannot be closed (`asp doctor` says how to get a network namespace; without \"network\" for it in config.json it needs none): " + e.Reason
+	} else if e.Require == Gated {
 		// What nobody asked for in words is required of every launch. The way out comes first,
 		// because reasons can be long.
 		s = "nothing is started without a boundary, and there is none here (`asp doctor` says how to get one; \"sandbox\": {\"require\": \"none\"} in config.json does without): " + e.Reason
@@ -204,9 +208,11 @@ type Spec struct {
 	// Egress lists what may be reached although the network is off, each as
 	// egress.ParseRule reads it: through a proxy that the host runs, of which HTTP_PROXY
 	// and HTTPS_PROXY tell the command. Not with Network, and refused without a network
-	// namespace.
-	Egress []string
-	Limits Limits
+	// namespace. EgressHeld: nothing of it before Process.Reach says so; the probe asks
+	// the proxy while it has the whole list.
+	Egress     []string
+	EgressHeld bool
+	Limits     Limits
 	// MergeOutput sends both streams to Result.Stdout, in the order written.
 	MergeOutput bool
 	off         []string // layers left out, for the tests of this room
@@ -305,7 +311,8 @@ type Result struct {
 	Stderr    []byte
 	Truncated bool // a stream was longer than Limits.Output
 	Elapsed   time.Duration
-	// Egress says what the command asked the proxy for and what came of it, bounded.
+	// Egress says what the command asked the proxy for and what came of it, bounded; with
+	// Process.Reach what was not said yet.
 	Egress   []string
 	Boundary Boundary
 }

@@ -28,17 +28,23 @@ func (*Process) Wait() (Result, error) { return Result{}, ErrUnsupported }
 // Kill does nothing on this system.
 func (*Process) Kill() {}
 
+// Reach does nothing on this system.
+func (*Process) Reach([]string) error { return nil }
+
+// Withhold does nothing on this system.
+func (*Process) Withhold() []string { return nil }
+
 // Boundary is empty on this system.
 func (*Process) Boundary() Boundary { return Boundary{} }
 
 // Start starts nothing on this system: descendants could not be killed reliably.
 func Start(_ context.Context, _ Caps, s Spec, _ Stdio) (*Process, error) {
-	return nil, &UnsupportedError{s.Require, "needs Linux", nil}
+	return nil, &UnsupportedError{s.Require, "needs Linux", nil, false}
 }
 
 // Run starts nothing on this system.
 func Run(_ context.Context, _ Caps, s Spec) (Result, error) {
-	return Result{}, &UnsupportedError{s.Require, "needs Linux", nil}
+	return Result{}, &UnsupportedError{s.Require, "needs Linux", nil, false}
 }
 
 // Spare is none on this system.

@@ -163,6 +163,7 @@ func (s *Spec) fields(w *wire) {
 	number(w, &l.Memory)
 	w.bool(&s.MergeOutput)
 	w.strings(&s.Egress)
+	w.bool(&s.EgressHeld)
 }
 
 func (g *goAhead) fields(w *wire) { w.bool(&g.Run) }

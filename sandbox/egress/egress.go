@@ -9,6 +9,10 @@
 // itself (by any address that an interface of it has), to a private, link-local or
 // otherwise special address is refused, however often its answer changes. Everything that is not listed is refused at once and recorded.
 //
+// What is let through can be changed while it serves (Let), which ends what the rules before
+// let through: so it serves a program that lives long and may reach something only for the
+// time of a request, and what it then asked for is the record of that request (Take).
+//
 // The proxy changes no content. Of a plain request it lets through the head and the body that
 // the head announces, and of everything else whatever follows.
 package egress
@@ -141,18 +145,26 @@ func Public(a netip.Addr) bool {
 // Limits bound a proxy.
 const (
 	maxConns = 64      // at a time; more are refused
-	maxBytes = 4 << 30 // both directions, all connections together
+	maxBytes = 4 << 30 // both directions, all connections together, under one set of rules
 	maxHead  = 64 << 10
-	maxLog   = 100 // lines on what is listed, and as many on what is not
+	maxLog   = 100 // lines on what is listed, and as many on what is not, until they are taken
 
 	headTime = 10 * time.Second // until a request is complete
 	dialTime = 10 * time.Second // to resolve and to connect
 	idleTime = 2 * time.Minute
 )
 
-// Proxy serves one listener. Everything that it started has ended when Close returns.
-type Proxy struct {
+// reach is what is let through for the time being. Its connections end with it.
+type reach struct {
 	rules  map[Rule]bool
+	ctx    context.Context
+	cancel context.CancelFunc
+	bytes  int64 // guarded by the mutex of the proxy
+}
+
+// Proxy serves one listener. Everything that it started has ended when Close returns. It is
+// safe for concurrent use.
+type Proxy struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	l      net.Listener
@@ -166,8 +178,8 @@ type Proxy struct {
 	dial    func(context.Context, netip.AddrPort) (net.Conn, error)
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool
-	bytes int64
+	now   *reach
+	conns map[net.Conn]*reach // nil for one whose request was not decided on
 	log   []string
 	said  map[string]bool
 	lines map[bool]int // in log, by whether they are about a listed destination
@@ -181,11 +193,9 @@ func Serve(l net.Listener, rules []Rule) *Proxy {
 }
 
 func newProxy(l net.Listener, rules []Rule) *Proxy {
-	p := &Proxy{rules: map[Rule]bool{}, l: l, conns: map[net.Conn]bool{}, said: map[string]bool{}, lines: map[bool]int{}, public: Public, own: net.InterfaceAddrs}
+	p := &Proxy{l: l, conns: map[net.Conn]*reach{}, said: map[string]bool{}, lines: map[bool]int{}, public: Public, own: net.InterfaceAddrs}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	for _, r := range rules {
-		p.rules[r] = true
-	}
+	p.now = p.reach(rules)
 	p.resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	}
@@ -229,18 +239,39 @@ func (p *Proxy) Close() {
 	p.wg.Wait()
 }
 
-// Log says what was asked for, each destination once and in order, bounded.
-func (p *Proxy) Log() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return append([]string(nil), p.log...)
+func (p *Proxy) reach(rules []Rule) *reach {
+	r := &reach{rules: map[Rule]bool{}}
+	r.ctx, r.cancel = context.WithCancel(p.ctx)
+	for _, x := range rules {
+		r.rules[x] = true
+	}
+	return r
 }
 
-// Forget empties the log: what was asked for until now was asked by the probe.
-func (p *Proxy) Forget() {
+// Let says what is let through from now on. What the rules before let through is ended,
+// in the middle if need be, and its bytes are counted no more; nothing is let through by
+// them when Let returns. No rules: nothing.
+func (p *Proxy) Let(rules []Rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	before := p.now
+	before.cancel()
+	p.now = p.reach(rules)
+	for c, r := range p.conns {
+		if r == before {
+			c.Close()
+		}
+	}
+}
+
+// Take says what was asked for since it was asked last, each destination once and in
+// order, bounded.
+func (p *Proxy) Take() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	log := p.log
 	p.log, p.said, p.lines = nil, map[string]bool{}, map[bool]int{}
+	return log
 }
 
 // note writes one line. Those on listed destinations have room of their own, so that
@@ -248,6 +279,10 @@ func (p *Proxy) Forget() {
 func (p *Proxy) note(listed bool, word, what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.noted(listed, word, what)
+}
+
+func (p *Proxy) noted(listed bool, word, what string) {
 	line := fmt.Sprintf("%s %.200q", word, what)
 	n := p.lines[listed]
 	if p.said[line] || n > maxLog {
@@ -267,9 +302,37 @@ func (p *Proxy) enter(c net.Conn) bool {
 	if len(p.conns) >= 2*maxConns || p.ctx.Err() != nil { // each may have one outwards
 		return false
 	}
-	p.conns[c] = true
+	p.conns[c] = nil
 	return true
 }
+
+// join makes out what c is connected to, and notes it, or says why not. What is noted
+// and what is let through are one step: who takes the log after Let has all of it.
+func (p *Proxy) join(r *reach, c, out net.Conn, what string) (status, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.now != r || r.ctx.Err() != nil:
+		p.noted(false, "refused", what+": its time is over")
+		return forbidden, notNow
+	case len(p.conns) >= 2*maxConns:
+		return "503 Service Unavailable", "too many connections"
+	}
+	p.conns[c], p.conns[out] = r, r
+	p.noted(true, "connected", what)
+	return "", ""
+}
+
+func (p *Proxy) current() *reach {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now
+}
+
+const (
+	forbidden = "403 Forbidden"
+	notNow    = "the sandbox does not let this destination through any more"
+)
 
 func (p *Proxy) leave(c net.Conn) {
 	c.Close()
@@ -279,11 +342,11 @@ func (p *Proxy) leave(c net.Conn) {
 }
 
 // spend counts n bytes and tells whether there was room for them.
-func (p *Proxy) spend(n int) bool {
+func (p *Proxy) spend(r *reach, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.bytes += int64(n)
-	return p.bytes <= maxBytes
+	r.bytes += int64(n)
+	return r.bytes <= maxBytes
 }
 
 func refuse(c net.Conn, status, why string) {
@@ -307,27 +370,26 @@ func (p *Proxy) serve(c net.Conn) {
 		refuse(c, "400 Bad Request", err.Error())
 		return
 	}
-	if rule.Proto != HTTP && !p.rules[rule] {
+	may := p.current()
+	if rule.Proto != HTTP && !may.rules[rule] {
 		rule.Proto = TCP // which CONNECT may be as well
 	}
-	if !p.rules[rule] {
+	if !may.rules[rule] {
 		p.note(false, "refused", rule.Host+":"+strconv.Itoa(rule.Port))
-		refuse(c, "403 Forbidden", "the sandbox does not let this destination through")
+		refuse(c, forbidden, "the sandbox does not let this destination through")
 		return
 	}
-	out, status, err := p.connect(rule)
+	out, status, err := p.connect(may.ctx, rule)
 	if err != nil {
 		p.note(true, "failed", rule.String()+": "+err.Error())
 		refuse(c, status, err.Error())
 		return
 	}
-	if !p.enter(out) {
-		out.Close()
-		refuse(c, "503 Service Unavailable", "too many connections")
+	defer p.leave(out)
+	if status, why := p.join(may, c, out, rule.String()); status != "" {
+		refuse(c, status, why)
 		return
 	}
-	defer p.leave(out)
-	p.note(true, "connected", rule.String())
 	_ = c.SetReadDeadline(time.Time{})
 	buffered, _ := r.Peek(r.Buffered())
 	in := io.MultiReader(strings.NewReader(string(buffered)), c)
@@ -344,18 +406,20 @@ func (p *Proxy) serve(c net.Conn) {
 		// A record of a TLS handshake, and nothing that another protocol begins with.
 		b := make([]byte, 1)
 		_ = c.SetReadDeadline(time.Now().Add(idleTime))
-		if _, err := io.ReadFull(in, b); err != nil || b[0] != 22 {
+		if _, err := io.ReadFull(in, b); may.ctx.Err() != nil {
+			return
+		} else if err != nil || b[0] != 22 {
 			p.note(true, "refused", rule.String()+": what was sent is not TLS")
 			return
 		}
 		in = io.MultiReader(strings.NewReader(string(b)), in)
 	}
-	p.relay(c, out, in, rule.Proto != HTTP)
+	p.relay(may, c, out, in, rule.Proto != HTTP)
 }
 
 // connect resolves and dials. What is dialled is what was looked at.
-func (p *Proxy) connect(r Rule) (net.Conn, string, error) {
-	ctx, cancel := context.WithTimeout(p.ctx, dialTime)
+func (p *Proxy) connect(ctx context.Context, r Rule) (net.Conn, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	addrs := []netip.Addr{}
 	if a, err := netip.ParseAddr(r.Host); err == nil {
@@ -366,7 +430,7 @@ func (p *Proxy) connect(r Rule) (net.Conn, string, error) {
 	// One special address spoils the answer: who mixes them tries something.
 	for _, a := range addrs {
 		if !p.public(a) {
-			return nil, "403 Forbidden", errors.New("the name resolves to an address that is never let through")
+			return nil, forbidden, errors.New("the name resolves to an address that is never let through")
 		}
 	}
 	err := errors.New("the name has no address")
@@ -374,7 +438,7 @@ func (p *Proxy) connect(r Rule) (net.Conn, string, error) {
 		var c net.Conn
 		// An address that this machine got meanwhile is its own as well.
 		if own, oerr := p.isOwn(a); oerr != nil || own {
-			return nil, "403 Forbidden", errors.New("the name resolves to an address of this machine, or these cannot be listed")
+			return nil, forbidden, errors.New("the name resolves to an address of this machine, or these cannot be listed")
 		}
 		if c, err = p.dial(ctx, netip.AddrPortFrom(a.Unmap(), uint16(r.Port))); err == nil {
 			return c, "", nil
@@ -404,7 +468,7 @@ func (p *Proxy) isOwn(a netip.Addr) (bool, error) {
 
 // relay copies both ways until one end is done or nothing moves any more. With both, the
 // end of what the client sends is told to the server; a plain request has its own.
-func (p *Proxy) relay(c, out net.Conn, in io.Reader, both bool) {
+func (p *Proxy) relay(r *reach, c, out net.Conn, in io.Reader, both bool) {
 	copyAll := func(to net.Conn, from io.Reader, conn net.Conn) {
 		b := make([]byte, 32<<10)
 		for {
@@ -412,8 +476,8 @@ func (p *Proxy) relay(c, out net.Conn, in io.Reader, both bool) {
 			n, err := from.Read(b)
 			if n > 0 {
 				_ = to.SetWriteDeadline(time.Now().Add(idleTime))
-				if !p.spend(n) {
-					p.note(true, "refused", "more bytes than a run may move")
+				if !p.spend(r, n) {
+					p.note(true, "refused", "more bytes than may be moved")
 					err = io.ErrShortBuffer
 				} else if _, werr := to.Write(b[:n]); werr != nil {
 					err = werr

@@ -208,7 +208,7 @@ func TestWhatIsLetThrough(t *testing.T) {
 			t.Errorf("dialled %s", d)
 		}
 	}
-	log := strings.Join(w.p.Log(), "\n")
+	log := strings.Join(w.p.Take(), "\n")
 	for _, want := range []string{`refused "evil.example:443"`, `connected "https://a.example:443"`, `refused "169.254.169.254:80"`, `malformed "GET /: this is a proxy`, `malformed "the head of the request`} {
 		if !strings.Contains(log, want) {
 			t.Errorf("not in the log: %s\n%s", want, log)
@@ -303,12 +303,12 @@ func TestLog(t *testing.T) {
 	w := newWorld(t, "a.example:443")
 	w.names["a.example"] = []string{"8.8.8.8"}
 	w.p.note(false, "refused", "the probe's")
-	w.p.Forget()
+	w.p.Take()
 	for i := range maxLog + 5 {
 		w.p.note(false, "refused", fmt.Sprint(i))
 	}
 	w.ask("CONNECT a.example:443 HTTP/1.1\r\n\r\n")
-	log := w.p.Log()
+	log := w.p.Take()
 	if len(log) != maxLog+2 || log[maxLog] != "and more" || log[maxLog+1] != `connected "https://a.example:443"` || log[0] != `refused "0"` {
 		t.Errorf("%d lines: %q", len(log), log)
 	}
@@ -346,7 +346,7 @@ func TestBoundsAndEnd(t *testing.T) {
 		t.Errorf("%d connections at a time", open)
 	}
 	w.p.Close() // goleak sees what it leaves
-	if !w.p.spend(maxBytes) || w.p.spend(1) {
+	if !w.p.spend(w.p.now, maxBytes) || w.p.spend(w.p.now, 1) {
 		t.Error("bytes are not counted")
 	}
 }
@@ -370,4 +370,80 @@ func FuzzHead(f *testing.F) {
 			t.Errorf("%q: what is sent first has %d ends: %q", s, n, first)
 		}
 	})
+}
+
+// What is let through changes while it serves: what was let through before ends, what was on
+// its way is turned back, the record is that of the time between, and bytes are counted anew.
+func TestLet(t *testing.T) {
+	w := newWorld(t, "tcp://a.example:22")
+	w.names["a.example"] = []string{"8.8.8.8"}
+	rules := []Rule{{Host: "a.example", Port: 22, Proto: TCP}}
+	const ask = "CONNECT a.example:22 HTTP/1.1\r\n\r\n"
+	said := func(want string) (*bufio.Reader, net.Conn) {
+		t.Helper()
+		got, r, c := w.ask(ask)
+		if got != "HTTP/1.1 "+want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		return r, c
+	}
+	record := func(want ...string) {
+		t.Helper()
+		if got := w.p.Take(); strings.Join(got, "|") != strings.Join(want, "|") {
+			t.Errorf("record %q, want %q", got, want)
+		}
+	}
+	r, c := said("200 Connection established")
+	_, _ = r.ReadString('\n')
+	w.p.spend(w.p.current(), maxBytes)
+	waiting, err := net.Dial("tcp", w.p.l.Addr().String()) // has not asked yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	w.p.Let(nil)
+	record(`connected "tcp://a.example:22"`)
+	if b, err := io.ReadAll(r); err == nil && len(b) > 0 {
+		t.Errorf("what was let through goes on: %q", b)
+	}
+	c.Close()
+	_, _ = io.WriteString(waiting, ask)
+	if s, _ := bufio.NewReader(waiting).ReadString('\n'); !strings.Contains(s, " 403 ") {
+		t.Errorf("who had not asked is told %q", s)
+	}
+	said("403 Forbidden")
+	record(`refused "a.example:22"`)
+	w.p.Let(rules)
+	r, c = said("200 Connection established")
+	_, _ = r.ReadString('\n')
+	_, _ = io.WriteString(c, "x")
+	if b, err := r.ReadByte(); err != nil || b != 'X' {
+		t.Errorf("the bytes of before are counted: %q, %v", b, err)
+	}
+	// One that is being dialled when the rules change.
+	dialling, go1 := make(chan struct{}), make(chan struct{})
+	dial := w.p.dial
+	w.p.dial = func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		close(dialling)
+		<-go1
+		return dial(context.WithoutCancel(ctx), to)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { said("403 Forbidden") })
+	<-dialling
+	w.p.Let(nil)
+	w.p.Take()
+	close(go1)
+	wg.Wait()
+	record(`refused "tcp://a.example:22: its time is over"`)
+	w.p.dial = dial
+	for range 3 {
+		w.p.Let(rules)
+	}
+	said("200 Connection established")
+	w.p.Close()
+	w.p.Let(rules) // lets nothing through any more
+	if w.p.current().ctx.Err() == nil {
+		t.Error("a proxy that was closed has rules that hold")
+	}
 }
