@@ -71,6 +71,9 @@ func (t *tx) authorize(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	t.editor = ed
+	if ed.from != nil {
+		t.network = networkRecord(ed.who.ID, wire.Edit, ed.from.Network)
+	}
 	ev, cause := t.e.pol.EditAuthority(ed.who, ed.established)
 	ev.Authority.CallSite = t.r.CallSite
 	if ed.authority = ev; cause == nil {
@@ -146,6 +149,7 @@ func (t *tx) repropose(ctx context.Context, items refusal.List) (bool, error) {
 		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("asked %q for the plan again, in vain: %s", cut(o.Provider.ID), cutTo(err.Error(), 300)))
 		return false, t.failedAgain(ctx, base, err)
 	}
+	t.network = append(t.network, networkRecord(o.Provider.ID, wire.Edit, got.network)...)
 	if got.plan == nil {
 		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("asked %q for the plan again: it answered %s", cut(o.Provider.ID), got.status))
 		return false, nil

@@ -32,7 +32,7 @@ func (e *Engine) runChecks(ctx context.Context, t *tx) error {
 	j.ahead = t.verdictAhead
 	err := j.run(ctx)
 	t.answer.Notes = append(t.answer.Notes, j.notes...)
-	t.report, t.decision = j.report, j.decision
+	t.report, t.decision, t.network = j.report, j.decision, append(t.network, j.network...)
 	if err == nil && ctx.Err() == nil && !t.r.DryRun {
 		err = j.recordFaults(ctx, t.requestDigest(), t.csDigest, t.baseline)
 	}

@@ -42,6 +42,7 @@ type proposed struct {
 	participant checks.Participant
 	isolation   wire.Mode
 	evidence    string
+	network     []string
 	served      []wire.BlobRef
 }
 
@@ -57,7 +58,7 @@ func (e *Engine) propose(ctx context.Context, s *snapshot.Stamp, q proposeSpec) 
 		return nil, err
 	}
 	out := &proposed{
-		status: p.Decoded.Status, value: p.Plan, participant: p.Participant, isolation: p.Isolation, evidence: p.Evidence, served: p.Served,
+		status: p.Decoded.Status, value: p.Plan, participant: p.Participant, isolation: p.Isolation, evidence: p.Evidence, network: p.Network, served: p.Served,
 	}
 	bad := func(reason wire.DegradeReason, format string, a ...any) (*proposed, error) {
 		return nil, &provider.Failure{Provider: q.provider, Reason: reason, State: wire.Malformed, Class: wire.FailContract,
@@ -82,7 +83,7 @@ func (e *Engine) propose(ctx context.Context, s *snapshot.Stamp, q proposeSpec) 
 		return bad(wire.DegradeMalformed, "its plan cannot be applied: %s", items.First())
 	}
 	out.plan, out.origin = plan, &origin{
-		Provider: originProviderOf(p.Participant), Isolation: modeOr(p.Isolation), Evidence: valid(p.Evidence), Probed: p.Probed, Operation: q.operation, Args: q.args,
+		Provider: originProviderOf(p.Participant), Isolation: modeOr(p.Isolation), Evidence: valid(p.Evidence), Probed: p.Probed, Network: validAll(p.Network), Operation: q.operation, Args: q.args,
 		Scope: q.scope, Profile: q.profile, CallSite: q.callSite, PlanDigest: canon.DigestText(p.Plan),
 		Replaces: q.replaces,
 	}
@@ -148,6 +149,7 @@ type editRequest struct {
 	started  time.Time
 	baseline wire.Baseline
 	asked    string // the provider
+	network  []NetworkRecord
 }
 
 func (r *editRequest) run(ctx context.Context) (*wire.RequestEditPlanResult, error) {
@@ -203,6 +205,7 @@ func (r *editRequest) run(ctx context.Context) (*wire.RequestEditPlanResult, err
 		if err != nil {
 			return nil, err
 		}
+		r.network = append(r.network, networkRecord(id, wire.Edit, got.network)...)
 		if last = got; got.status != wire.StatusUnsupported {
 			break
 		}
@@ -300,7 +303,11 @@ func (r *editRequest) conclude(ctx context.Context, p *proposed) (*wire.RequestE
 	}
 	d.Ended = e.now()
 	rec := receipt.New(d, e.o.Version)
-	if _, err := e.receipts.Append(ctx, receipt.Entry{Receipt: rec, Outcome: receipt.Answered}); err != nil {
+	evidence, err := networkEvidence(r.network)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := e.receipts.Append(ctx, receipt.Entry{Receipt: rec, Outcome: receipt.Answered, Evidence: evidence}); err != nil {
 		return nil, fmt.Errorf("store receipt: %w", err)
 	}
 	return &wire.RequestEditPlanResult{Proposal: p.value, Receipt: rec}, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/preconditions"
 	"github.com/aspengine/asp/receipt"
+	"github.com/aspengine/asp/seam/provider"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
 	"github.com/aspengine/asp/snapshot/gitbase"
@@ -430,7 +431,7 @@ func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, e
 		put = v.delta.effects
 	}
 	notes := slices.Concat(out.Notes, keptNote(v.keep(r.ReceiptID, put)))
-	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Probes: probeRecords(j.report.Results), Notes: validAll(notes), Judged: judged, Decision: d.Decision, Request: v.asked()})
+	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Probes: probeRecords(j.report.Results), Network: j.network, Notes: validAll(notes), Judged: judged, Decision: d.Decision, Request: v.asked()})
 	if err != nil {
 		return nil, err
 	}
@@ -445,12 +446,13 @@ func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, e
 
 // evaluationRecord is what stands beside the receipt of an evaluation.
 type evaluationRecord struct {
-	Checks   []CheckRecord `json:"checks,omitempty"`
-	Probes   []ProbeRecord `json:"probes,omitempty"`
-	Notes    []string      `json:"notes,omitempty"`
-	Judged   *JudgedRecord `json:"judged,omitempty"`
-	Decision wire.Decision `json:"decision"`
-	Request  *asked        `json:"request,omitempty"`
+	Checks   []CheckRecord   `json:"checks,omitempty"`
+	Probes   []ProbeRecord   `json:"probes,omitempty"`
+	Network  []NetworkRecord `json:"network,omitempty"`
+	Notes    []string        `json:"notes,omitempty"`
+	Judged   *JudgedRecord   `json:"judged,omitempty"`
+	Decision wire.Decision   `json:"decision"`
+	Request  *asked          `json:"request,omitempty"`
 }
 
 // asked is what a request says beside its call-site and its changeset, which are kept
@@ -518,7 +520,14 @@ func (e *Engine) failRequest(ctx context.Context, d receipt.Draft, cancelled, ca
 		d.Failures = []wire.Degradation{{Source: "asp", Reason: wire.DegradeError, Detail: valid(cutTo(cause.Error(), 1000))}}
 	}
 	d.Ended = e.now()
-	st, err := e.receipts.Append(ctx, receipt.Entry{Receipt: receipt.New(d, e.o.Version), Outcome: out})
+	var ev canon.Value
+	if f := provider.AsFailure(cause); f != nil {
+		var err error
+		if ev, err = networkEvidence(networkRecord(f.Provider, d.Family, f.Network)); err != nil {
+			return errors.Join(w, err)
+		}
+	}
+	st, err := e.receipts.Append(ctx, receipt.Entry{Receipt: receipt.New(d, e.o.Version), Outcome: out, Evidence: ev})
 	if err != nil {
 		return errors.Join(w, fmt.Errorf("store receipt: %w", err))
 	}

@@ -26,6 +26,7 @@ type Evidence struct {
 	Packed      bool            `json:"packed,omitempty"` // the pre-images are kept in the pack of the transaction
 	Checks      []CheckRecord   `json:"checks,omitempty"`
 	Probes      []ProbeRecord   `json:"probes,omitempty"`
+	Network     []NetworkRecord `json:"network,omitempty"`
 	Refusals    []RefusalRecord `json:"refusals,omitempty"`
 	Notes       []string        `json:"notes,omitempty"`
 	Ref         string          `json:"ref,omitempty"`
@@ -196,7 +197,7 @@ func (t *tx) evidence(out receipt.Outcome) (canon.Value, error) {
 	if t.editor != nil {
 		plan = t.editor.probed
 	}
-	ev.Probes = probeRecords(t.report.Results, plan)
+	ev.Probes, ev.Network = probeRecords(t.report.Results, plan), t.network
 	if t.judged != nil {
 		// Where the paths are recorded, they are the changeset.
 		j := *t.judged

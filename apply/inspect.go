@@ -53,6 +53,7 @@ type inspection struct {
 	authority      []wire.AuthorityEvidence
 	mode           wire.Mode // weakest of those who answered
 	results        []wire.InspectResult
+	network        []NetworkRecord
 	faults         []fault // stored once the coverage is known
 }
 
@@ -313,6 +314,7 @@ func (r *inspection) entitled(id string, a provider.Answer, demands []policy.Dem
 // credit notes who answered and what was given out.
 func (r *inspection) credit(a provider.Answer) {
 	r.providers = append(r.providers, provenanceOf(a.Participant, wire.Inspect))
+	r.network = append(r.network, networkRecord(a.Participant.ID, wire.Inspect, a.Network)...)
 	for _, b := range a.Served {
 		r.served = append(r.served, string(b))
 	}
@@ -340,7 +342,11 @@ func (r *inspection) conclude(ctx context.Context) (*wire.QueryInspectResult, er
 		Coverage:  cov,
 		Assurance: wire.ApplyAssurance{Mode: modeOr(r.mode), TransactionGuarantee: wire.GuaranteeNone}, Started: r.started, Ended: e.now(),
 	}, e.o.Version)
-	if _, err := e.receipts.Append(ctx, receipt.Entry{Receipt: rec, Outcome: receipt.Answered}); err != nil {
+	evidence, err := networkEvidence(r.network)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := e.receipts.Append(ctx, receipt.Entry{Receipt: rec, Outcome: receipt.Answered, Evidence: evidence}); err != nil {
 		return nil, fmt.Errorf("store receipt: %w", err)
 	}
 	if r.results == nil {

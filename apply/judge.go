@@ -72,6 +72,7 @@ type judgement struct {
 	onTree   atomic.Bool // a command was started over a scratch tree, which shows the live one below it
 	notes    []string
 	faults   []*provider.Failure // of those that were asked for the impact
+	network  []NetworkRecord
 
 	report   checks.Report
 	question policy.Question // what decision rests on
@@ -380,6 +381,9 @@ func (j *judgement) askImpact(ctx context.Context, r *round) (paths []string, wh
 			}
 			continue
 		}
+		j.mu.Lock()
+		j.network = append(j.network, networkRecord(a.Provider, wire.Inspect, ans.Network)...)
+		j.mu.Unlock()
 		var res wire.ImpactResult
 		if err := wire.Decode(ans.Value, &res); err != nil || !ans.Complete || res.Truncated != nil && *res.Truncated {
 			why = fmt.Sprintf("the impact that %q tells is not complete", cut(a.Provider))

@@ -26,6 +26,7 @@ type origin struct {
 	Isolation  wire.Mode      `json:"isolation"`
 	Evidence   string         `json:"evidence,omitempty"`
 	Probed     []string       `json:"probed,omitempty"`
+	Network    []string       `json:"network,omitempty"` // see checks.Result
 	Operation  string         `json:"operation"`
 	Args       wire.Data      `json:"args,omitempty"`
 	Scope      []string       `json:"scope,omitempty"`

@@ -14,7 +14,7 @@ import (
 // ProviderOptions is what the trusted configuration and the place of the workspace
 // say to a pool of its providers. The pool may outlive other engines, and not this
 // one, whose state directory it keeps its quarantine in. Whether a provider is
-// enabled is looked up each time, in what is enrolled then; what the machine can do, at
+// enabled, and what it may reach, is looked up each time, in what is enrolled and configured then; what the machine can do, at
 // the first launch; how well a launch has to be isolated, each engine says (Demand).
 func (e *Engine) ProviderOptions() (provider.Options, error) {
 	scratch, err := e.o.Home.Sub(home.ScratchDir)
@@ -49,6 +49,13 @@ func (e *Engine) ProviderOptions() (provider.Options, error) {
 				return "", false // what cannot be read enables nobody
 			}
 			return enrolled.Enabled(root, id)
+		},
+		Network: func(id string) []string {
+			cfg, _, err := policy.Load(h)
+			if err != nil {
+				return nil // nor does it grant anything
+			}
+			return cfg.Providers[id].Network
 		},
 		State: e.state.Dir(),
 		Sandbox: provider.Launch{

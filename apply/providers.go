@@ -407,6 +407,7 @@ func (e *Engine) failed(ctx context.Context, f *provider.Failure, family wire.Fa
 	who.ID = f.Provider
 	r := checks.Result{Name: checks.ProviderPrefix + who.ID, Status: checks.Errored, Detail: f.Detail}
 	r.Provider, r.Family, r.State, r.Reason, r.FailClass = &who, family, f.State, f.Reason, f.Class
+	r.Network = f.Network
 	return r
 }
 
@@ -428,7 +429,11 @@ func (e *Engine) storeFault(ctx context.Context, f fault) (string, error) {
 		ValidAsOf: wire.HostValidAsOf{Rev: f.base.Rev, Blobs: servedBlobs([]checks.Result{f.who})},
 		Providers: []wire.ProviderProvenance{provenanceOf(*f.who.Provider, f.family)}, Started: f.started, Ended: e.now(),
 	}
-	st, err := e.receipts.Append(ctx, receipt.Entry{Receipt: receipt.New(d, e.o.Version), Outcome: receipt.Failed})
+	ev, err := networkEvidence(networkRecord(f.who.Provider.ID, f.family, f.who.Network))
+	if err != nil {
+		return "", err
+	}
+	st, err := e.receipts.Append(ctx, receipt.Entry{Receipt: receipt.New(d, e.o.Version), Outcome: receipt.Failed, Evidence: ev})
 	if err != nil {
 		return "", fmt.Errorf("store receipt: %w", err)
 	}

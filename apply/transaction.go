@@ -63,6 +63,7 @@ type tx struct {
 	stale     refusal.List // of a proposed plan: what it was made from and moved
 	editor    *editor      // nil: the plan is the caller's own
 	asked     int          // how often its provider was asked for it again
+	network   []NetworkRecord
 	xfacts    *exchange.Facts
 	trial     bool           // it is tried whether it can be part of a group; nothing is stored
 	together  int            // how many proposals the transaction carries out, if more than one

@@ -133,14 +133,15 @@ func (v *Verdicts) forget(asker string) {
 
 // asker names a provider as it was launched, with what it is asked under: its
 // settings, apart from comparison and scope, and the policy. "" where there is nothing
-// to look up: nothing is remembered, or the provider was not launched yet, failed, or
-// is in quarantine.
+// to look up: nothing is remembered, or the provider was not launched yet, failed, is in
+// quarantine, or may reach something: what it says may then be another thing tomorrow, and
+// is no contradiction of what it said today.
 func (j *judgement) asker(ctx context.Context, id string, set provider.Settings) string {
 	if j.e.o.Verdicts == nil {
 		return ""
 	}
 	st := j.e.o.Providers.Standing(ctx, id)
-	if !st.Used || st.Quarantine != nil || st.Problem != "" || st.Failure != "" || statusOf(st.State) != checks.Passed {
+	if !st.Used || len(st.Participant.Network) > 0 || st.Quarantine != nil || st.Problem != "" || st.Failure != "" || statusOf(st.State) != checks.Passed {
 		return ""
 	}
 	cfg := set.Configuration

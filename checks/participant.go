@@ -45,6 +45,9 @@ type Participant struct {
 	// DirectWrite: it asked for permission to write, or could have written the
 	// live tree without the host.
 	DirectWrite bool
+	// Network is what its launch may reach; nil for nothing. What it says may then rest on
+	// more than it was asked about.
+	Network []string
 	// Roles that the provider claims beyond its families (host methods, gate
 	// answers of its own): a path around the host. "" without one.
 	FastPath string

@@ -148,6 +148,17 @@ func pick(list []Check, slots []slot, version int) []int {
 	return remote
 }
 
+// alsoAsked joins what two runs of a check asked for of the network: one whose verdict is void
+// reached it all the same.
+func alsoAsked(before, now []string) []string {
+	for _, s := range now {
+		if !slices.Contains(before, s) {
+			before = append(slices.Clip(before), s)
+		}
+	}
+	return before
+}
+
 // runAll runs the checks named by next, at once if there are several, and waits
 // for all of them. One slow provider must not take the others' time.
 func runAll(ctx context.Context, list []Check, next []int, slots []slot, build Build, opts Options) ([]snapshot.Effect, error) {
@@ -164,6 +175,7 @@ func runAll(ctx context.Context, list []Check, next []int, slots []slot, build B
 			}
 		}
 		res.Runs = slots[i].res.Runs + 1
+		res.Network = alsoAsked(slots[i].res.Network, res.Network)
 		slots[i].res = res
 		return touched, nil
 	}
@@ -176,6 +188,7 @@ func runAll(ctx context.Context, list []Check, next []int, slots []slot, build B
 				errs[n] = fmt.Errorf("run check %.200q: %w", list[i].Name(), err)
 			}
 			res.Name, res.Runs = list[i].Name(), slots[i].res.Runs+1
+			res.Network = alsoAsked(slots[i].res.Network, res.Network)
 			slots[i].res = res
 		})
 	}

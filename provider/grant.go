@@ -5,10 +5,14 @@ import (
 	"strings"
 )
 
-// Grant is what a host lets a provider read: globs over paths, of which those
-// that begin with ! take away. Nothing is ever granted for writing.
+// Grant is what a host lets a provider read, globs over paths, of which those
+// that begin with ! take away, and what it lets it reach. Nothing is ever granted for writing.
 type Grant struct {
 	Read []string
+	// Network are destinations, mostly host:port behind the protocol (https://, http:// or
+	// tcp://), that may be reached while a request is open. Empty: none, and who needs one
+	// says that it could not look, by a gap or an error.
+	Network []string
 }
 
 // Allows tells whether the grant covers a path. It is the provider's own care,

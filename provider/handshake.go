@@ -36,10 +36,11 @@ func (s *session) initialize(params canon.Value) (canon.Value, *Error) {
 
 func (s *session) describe() wire.InitializeResult {
 	p, no := s.p, false
+	network, list := p.requests()
 	r := wire.InitializeResult{
 		ServerInfo:           wire.ServerInfo{Name: p.name(), Version: p.Version, Fingerprint: s.build},
 		CapabilityFamilies:   p.families(),
-		RequestedPermissions: &wire.Permissions{Read: []string{"**/*"}, Write: &no, Network: &no},
+		RequestedPermissions: &wire.Permissions{Read: []string{"**/*"}, Write: &no, Network: &network, NetworkAllowlist: list},
 	}
 	if p.Publisher != "" {
 		r.Provenance = &wire.Provenance{Publisher: p.Publisher}
@@ -84,7 +85,7 @@ func (s *session) takeGrant(params canon.Value) {
 		s.badGrant = contractError(wire.CodeInvalidInput, "the grant is for another baseline than initialize")
 	}
 	s.granted = true
-	s.grant = Grant{Read: slices.Clone(p.GrantedPermissions.Read)}
+	s.grant = Grant{Read: slices.Clone(p.GrantedPermissions.Read), Network: destinations(p.GrantedPermissions)}
 	s.wallclock = defaultWallclock
 	if l := p.GrantedPermissions.ResourceLimits; l != nil && l.WallclockMs != nil {
 		if ms := *l.WallclockMs; ms > 0 && ms < defaultWallclock.Milliseconds() {

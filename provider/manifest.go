@@ -61,7 +61,7 @@ func (p *Provider) Manifest(executable string, args []string, files ...string) (
 			member("license", or(p.License, "NOASSERTION")))),
 		member("accessExpectations", canon.ObjectOf(
 			member("filesystem", canon.ObjectOf(member("read", strs([]string{"workspace:snapshot"})), member("write", strs(nil)))),
-			member("network", canon.ObjectOf(member("outbound", canon.BoolOf(false)), member("allowlist", strs(nil)))),
+			member("network", canon.ObjectOf(member("outbound", canon.BoolOf(len(p.Network) > 0)), member("allowlist", strs(p.Network)))),
 			member("secrets", canon.ObjectOf(member("names", strs(nil)))),
 			member("environment", canon.ObjectOf(member("inherit", canon.BoolOf(false)), member("variables", strs(p.Environment)))),
 			member("dataClasses", strs([]string{"source-code"})))),

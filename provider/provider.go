@@ -53,6 +53,12 @@ type Provider struct {
 	// others.
 	Environment []string
 
+	// Network lists where the program connects: a host, host:port, or one of https://,
+	// http:// and tcp:// before these. A host lets none of it through that its own
+	// configuration does not list too, and that by a proxy (HTTPS_PROXY) while a request
+	// is open; see Grant.
+	Network []string
+
 	// Fingerprint names the build; where empty it is the SHA-256 of the
 	// executable.
 	Fingerprint string
@@ -191,6 +197,11 @@ func (p *Provider) Validate() error {
 		return fmt.Errorf("provider %q: ID and Version are needed", p.ID)
 	case len(p.families()) == 0:
 		return fmt.Errorf("provider %s: it has no family", p.ID)
+	}
+	for _, s := range p.Network {
+		if _, err := access(s); err != nil {
+			return fmt.Errorf("provider %s: %w", p.ID, err)
+		}
 	}
 	if c := p.Check; c != nil {
 		if c.Run == nil || len(c.Rules) == 0 {

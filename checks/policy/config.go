@@ -61,7 +61,7 @@ type Sandbox struct {
 	Free    bool
 	Read    []string // absolute paths that may be read beside the candidate
 	Env     []string // names of variables that are passed on
-	Network []string // destinations that command checks may reach, as egress.ParseRule reads them
+	Network []string // destinations that command checks may reach, as egress.ParseRule reads them; not providers
 	Limits  map[string]int64
 }
 
@@ -82,6 +82,9 @@ type Provider struct {
 	Configuration                    canon.Value // an object, or no value
 	ConfigDigest, Comparison         string
 	Scope                            string // changeset, impact, workspace; "" is changeset
+	// Network are destinations that it may reach, as egress.ParseRule reads them, as far as
+	// its manifest expects to.
+	Network []string
 }
 
 // Retention bounds receipts and blobs; 0 where nothing is configured.
@@ -292,17 +295,7 @@ func readSandbox(r *reader, v canon.Value, path string) Sandbox {
 			return k
 		})
 	})
-	member(v, path, "network", func(m canon.Value, path string) {
-		s.Network = list(r, m, path, 0, true, func(e canon.Value, path string) string {
-			d := r.text(e, path)
-			if e.Kind() == canon.String {
-				if _, err := egress.ParseRule(d); err != nil {
-					r.fail(path, "%v", err)
-				}
-			}
-			return d
-		})
-	})
+	member(v, path, "network", func(m canon.Value, path string) { s.Network = r.destinations(m, path) })
 	member(v, path, "limits", func(m canon.Value, path string) {
 		names := []string{"cpuPct", "memoryMb", "wallclockMs", "fd", "processes", "fileMb"}
 		s.Limits = map[string]int64{}
@@ -314,6 +307,19 @@ func readSandbox(r *reader, v canon.Value, path string) Sandbox {
 		}
 	})
 	return s
+}
+
+// destinations reads a list of them.
+func (r *reader) destinations(v canon.Value, path string) []string {
+	return list(r, v, path, 0, true, func(e canon.Value, path string) string {
+		d := r.text(e, path)
+		if e.Kind() == canon.String {
+			if _, err := egress.ParseRule(d); err != nil {
+				r.fail(path, "%v", err)
+			}
+		}
+		return d
+	})
 }
 
 // MinMessageBytes is the least limit on a line that a protocol peer may count on.
@@ -333,7 +339,7 @@ func readLimits(r *reader, v canon.Value, path string) Limits {
 
 func readProvider(r *reader, v canon.Value, path string) Provider {
 	var p Provider
-	if !r.object(v, path, "checks", "rules", "diagnosticSources", "configuration", "configDigest", "comparison", "scope") {
+	if !r.object(v, path, "checks", "rules", "diagnosticSources", "configuration", "configDigest", "comparison", "scope", "network") {
 		return p
 	}
 	for _, f := range []struct {
@@ -350,5 +356,6 @@ func readProvider(r *reader, v canon.Value, path string) Provider {
 	member(v, path, "configDigest", func(m canon.Value, path string) { p.ConfigDigest = r.nonempty(m, path) })
 	member(v, path, "comparison", func(m canon.Value, path string) { p.Comparison = r.nonempty(m, path) })
 	member(v, path, "scope", func(m canon.Value, path string) { p.Scope = word(r, m, path, "changeset", "impact", "workspace") })
+	member(v, path, "network", func(m canon.Value, path string) { p.Network = r.destinations(m, path) })
 	return p
 }

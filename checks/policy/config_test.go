@@ -119,6 +119,8 @@ func TestConfigErrorsSayWhereAndWhat(t *testing.T) {
 		{`{"publish":"copy"}`, "allowed: journal, exchange, staged"},
 		{`{"guaranteeCeiling":"all"}`, "allowed: none, rollback_attempted"},
 		{`{"providers":{"p":{"scope":"all"}}}`, "$.providers.p.scope"},
+		{`{"providers":{"p":{"network":["example.org"]}}}`, `$.providers.p.network[0]: "example.org", must be host:port`},
+		{`{"providers":{"p":{"network":["10.0.0.1:443"]}}}`, "never let through"},
 		{`{"providers":{"p":{"command":"x"}}}`, "$.providers.p.command: unknown member"},
 		{`{"floor":{"aspVersion":"asp/1.0"}}`, "$.floor: member requirements is missing"},
 		{`{"retention":{"receipts":"1"}}`, "$.retention.receipts: must be an integer"},

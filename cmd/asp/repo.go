@@ -268,6 +268,8 @@ type enabledJSON struct {
 	ID    string `json:"id"`
 	Mode  string `json:"mode"`
 	State string `json:"state"` // installed, missing, malformed, untrusted
+	// Network is what it may reach while a request is open; none without it.
+	Network []string `json:"network,omitempty"`
 }
 
 type readinessJSON struct {
@@ -294,7 +296,11 @@ func (p *repos) show(ctx context.Context, action string) error {
 	w := p.e.stdout
 	fmt.Fprintf(w, "%s: %s, providers %s\n", clean(d.Path), d.State, d.LocalMode)
 	for _, s := range d.EnabledServers {
-		fmt.Fprintf(w, "  %-24s %-9s %s\n", clean(s.ID), s.Mode, s.State)
+		line := fmt.Sprintf("  %-24s %-9s %s", clean(s.ID), s.Mode, s.State)
+		if len(s.Network) > 0 {
+			line += ", network: " + networkSaid(s.Network)
+		}
+		fmt.Fprintln(w, line)
 	}
 	if d.Authority.Source != "" {
 		fmt.Fprintf(w, "  policy: %s, %s\n", clean(d.Authority.Source), d.Authority.Activation)
@@ -320,9 +326,13 @@ func (p *repos) describe(ctx context.Context) (*repoJSON, error) {
 		d.State, d.LocalMode = "enrolled", string(r.Mode)
 	}
 	reg := manifest.OpenRegistry(p.h)
+	var granted map[string]policy.Provider // nothing where config.json cannot be read; below it is said
+	if cfg, _, err := policy.Load(p.h); err == nil {
+		granted = cfg.Providers
+	}
 	for _, id := range slices.Sorted(maps.Keys(r.Servers)) {
 		mode, _ := en.Enabled(p.root, id)
-		s := enabledJSON{id, string(mode), "installed"}
+		s := enabledJSON{ID: id, Mode: string(mode), State: "installed"}
 		m, err := reg.Get(ctx, id)
 		switch {
 		case errors.Is(err, manifest.ErrUnknown):
@@ -337,6 +347,7 @@ func (p *repos) describe(ctx context.Context) (*repoJSON, error) {
 			if _ = v.Close(); !v.All {
 				s.State = "untrusted"
 			}
+			s.Network = m.Reach(granted[id].Network).Granted
 		}
 		d.EnabledServers = append(d.EnabledServers, s)
 	}

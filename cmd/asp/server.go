@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/internal/home"
 	"github.com/aspengine/asp/seam/manifest"
 	"github.com/aspengine/asp/seam/provider"
@@ -192,6 +193,10 @@ func (s *servers) status(ctx context.Context, id string, roots []string) error {
 		fmt.Fprintf(w, "  publisher    %s, %s\n", clean(d.Trust.Identity), clean(d.Trust.Source))
 		fmt.Fprintf(w, "  fingerprint  %s (%d files listed)\n", clean(d.Trust.Integrity), d.Trust.Checksums)
 		fmt.Fprintf(w, "  profiles     %s\n", clean(strings.Join(d.Trust.Conformance, ", ")))
+		fmt.Fprintf(w, "  network      %s\n", networkSaid(d.Access.Granted))
+		for _, x := range d.Access.NotGranted {
+			fmt.Fprintf(w, "               not granted: %s\n", clean(x))
+		}
 	}
 	for _, r := range d.Authority.Repos {
 		fmt.Fprintf(w, "  enabled      %s in %s\n", r.Mode, clean(r.Path))
@@ -296,6 +301,10 @@ type accessJSON struct {
 	Network     bool     `json:"network"`
 	Allowlist   []string `json:"allowlist"`
 	Environment []string `json:"environment"`
+	// Granted is what it may reach of the network while a request is open, by
+	// config.json and its manifest together; NotGranted says what is in one of them alone.
+	Granted    []string `json:"granted"`
+	NotGranted []string `json:"notGranted"`
 }
 
 type trustJSON struct {
@@ -342,7 +351,7 @@ func (s *servers) describe(ctx context.Context, id string, roots []string) (*ser
 	case err != nil:
 		return nil, err
 	default:
-		if err := d.take(ctx, m); err != nil {
+		if err := s.take(ctx, d, m); err != nil {
 			return nil, err
 		}
 	}
@@ -364,7 +373,7 @@ func (s *servers) describe(ctx context.Context, id string, roots []string) (*ser
 	return d, nil
 }
 
-func (d *serverJSON) take(ctx context.Context, m manifest.Manifest) error {
+func (s *servers) take(ctx context.Context, d *serverJSON, m manifest.Manifest) error {
 	v, err := m.Verify(ctx)
 	if err != nil {
 		return err
@@ -378,8 +387,16 @@ func (d *serverJSON) take(ctx context.Context, m manifest.Manifest) error {
 		d.Capabilities = append(d.Capabilities, string(f))
 	}
 	d.Install.Bin, d.Install.Args = m.Bin, m.Args
-	d.Access = &accessJSON{m.FSRead, m.FSWrite, m.Network, m.Allowlist, m.Env}
 	d.Trust = &trustJSON{m.Publisher, m.Fingerprint, m.Profiles, m.Source, m.License, len(m.Checksums), v.All}
+	d.Access = &accessJSON{Read: m.FSRead, Write: m.FSWrite, Network: m.Network, Allowlist: m.Allowlist, Environment: m.Env, Granted: []string{}, NotGranted: []string{}}
+	cfg, _, err := policy.Load(s.h)
+	if err != nil {
+		d.Access.NotGranted = append(d.Access.NotGranted, "anything: "+err.Error())
+		return nil
+	}
+	reach := m.Reach(cfg.Providers[m.ID].Network)
+	d.Access.Granted = append(d.Access.Granted, reach.Granted...)
+	d.Access.NotGranted = append(d.Access.NotGranted, notGranted(m, reach)...)
 	return nil
 }
 

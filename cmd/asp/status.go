@@ -164,7 +164,8 @@ type doctorJSON struct {
 	Mode      doctorAnswer `json:"mode"`
 	State     doctorAnswer `json:"state"`
 	Sandbox   []doctorRow  `json:"sandbox"`
-	Open      string       `json:"open,omitempty"` // what runs now or was interrupted
+	Network   []reachJSON  `json:"network,omitempty"` // of providers that may reach some of it
+	Open      string       `json:"open,omitempty"`    // what runs now or was interrupted
 	Problems  []string     `json:"problems"`
 	Attention []string     `json:"attention"`
 	Staged    []string     `json:"staged"` // ids of proposals that wait for asp publish
@@ -196,6 +197,11 @@ func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
+	reaches, problems, err := e.reaches(ctx, eng.Config())
+	if err != nil {
+		return err
+	}
+	d.Network, d.Problems = reaches, append(d.Problems, problems...)
 	if err := e.tryHome(); err != nil {
 		d.Problems = append(d.Problems, e.advise(err).Error())
 	}
@@ -228,6 +234,9 @@ func runDoctor(ctx context.Context, e *env, fs *pflag.FlagSet) error {
 		if how := here.remedy(r.Name, r.Cap); how != "" {
 			fmt.Fprintf(e.stdout, "             %s\n", wrap(clean(how), "             ", e.ui.width))
 		}
+	}
+	for _, r := range d.Network {
+		fmt.Fprintf(e.stdout, "network    provider %s: %s\n", clean(r.Provider), networkSaid(r.Granted))
 	}
 	fmt.Fprintf(e.stdout, "state      %s: %s\n", d.State.Can, clean(d.State.Why))
 	if d.Open != "" {

@@ -24,7 +24,7 @@ var rooms = []room{
 
 	{"seam/wire", []string{"internal/canon", "internal/refusal"}, "messages are decoded from values and refused by code"},
 	{"seam/schema", []string{"internal/canon", "seam/wire"}, "describes the types of the messages"},
-	{"seam/manifest", []string{"internal/canon", "internal/home", "internal/vfs", "seam/wire"}, "manifests in the state directory, and the files that they name"},
+	{"seam/manifest", []string{"internal/canon", "internal/home", "internal/vfs", "sandbox/egress", "seam/wire"}, "manifests in the state directory, the files that they name, and what they expect to reach"},
 	{"seam/rpc", []string{"internal/canon", "seam/wire"}, "a connection: lines, envelopes and pairing; the errors in them are messages"},
 	{"sandbox", []string{"internal/canon", "sandbox/cgroup", "sandbox/egress"}, "starts children; knows nothing of plans or trees"},
 	{"sandbox/egress", nil, "the proxy by which some of the network is let through"},
@@ -59,7 +59,7 @@ var rooms = []room{
 	{"checks", []string{"internal/canon", "seam/wire", "snapshot", "worktree"}, "runs checks over a candidate and watches the base for drift; a provider's answer keeps the words of the protocol"},
 	{"checks/command", []string{"checks", "sandbox", "worktree"}, "a check that is a program in a sandbox over a candidate"},
 	{"checks/policy", []string{"checks", "internal/canon", "internal/home", "internal/vfs", "sandbox/egress", "seam/wire"}, "decides on results by configuration; runs nothing; keeps the policies that were decided by"},
-	{"seam/provider", []string{"checks", "editplan", "internal/canon", "internal/home", "internal/vfs", "sandbox", "seam/manifest", "seam/rpc", "seam/wire",
+	{"seam/provider", []string{"checks", "editplan", "internal/canon", "internal/home", "internal/vfs", "sandbox", "sandbox/egress", "seam/manifest", "seam/rpc", "seam/wire",
 		"snapshot", "worktree"},
 		"provider processes: launched in a sandbox, held against the contract, reported as results of checks"},
 	{"apply", []string{"apply/commit", "apply/exchange", "checks", "checks/command", "checks/policy", "editplan", "editplan/merge", "editplan/patch", "editplan/patch/linediff",

@@ -10,7 +10,9 @@ import (
 	"encoding/base64"
 	"io"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -95,9 +97,19 @@ func (h *Host) InitializeParams() wire.InitializeParams {
 
 // GrantAccess sends initialized.
 func (h *Host) GrantAccess() {
-	no, ms := false, int64(60_000)
+	no, network, ms := false, len(h.Grant.Network) > 0, int64(60_000)
+	var list []wire.NetworkAccess
+	for _, s := range h.Grant.Network { // each as PROTO://HOST:PORT
+		proto, at, _ := strings.Cut(s, "://")
+		host, port, _ := net.SplitHostPort(at)
+		n, err := strconv.Atoi(port)
+		if err != nil {
+			h.T.Fatalf("grant %q: %v", s, err)
+		}
+		list = append(list, wire.NetworkAccess{Host: host, Port: &n, Proto: proto})
+	}
 	h.Notify(wire.MethodInitialized, wire.InitializedParams{Baseline: h.Baseline, GrantedPermissions: wire.Permissions{Read: h.Grant.Read,
-		Write: &no, Network: &no, ResourceLimits: &wire.ResourceLimits{WallclockMs: &ms}}})
+		Write: &no, Network: &network, NetworkAllowlist: list, ResourceLimits: &wire.ResourceLimits{WallclockMs: &ms}}})
 }
 
 // Value makes a message of a Go value.

@@ -20,7 +20,7 @@ func (t *turn) failure(f *fault) error {
 		return nil
 	}
 	p := t.participant()
-	return &Failure{Provider: t.e.id, Reason: f.reason, State: f.state, Class: f.class, Detail: f.detail, Participant: p}
+	return &Failure{Provider: t.e.id, Reason: f.reason, State: f.state, Class: f.class, Detail: f.detail, Participant: p, Network: t.network}
 }
 
 // Propose asks for a plan. What comes back is acceptable, of any status, and
@@ -73,7 +73,7 @@ func (p *Pool) Propose(ctx context.Context, id string, q ProposeRequest) (Propos
 		return Proposal{}, t.failure(f)
 	}
 	out.Participant, out.Isolation, out.Evidence = t.participant(), t.s.mode(), t.s.proc.boundary.Evidence
-	out.Probed = t.s.proc.boundary.Record()
+	out.Probed, out.Network = t.s.proc.boundary.Record(), t.network
 	out.Participant.ConfigDigest = cut(out.Decoded.Provider.ConfigDigest, maxName)
 	out.Participant.CapabilityVersion = cut(out.Decoded.Provider.CapabilityVersion, maxName)
 	return out, nil
@@ -119,6 +119,7 @@ func (p *Pool) Query(ctx context.Context, id string, q QueryRequest) (Answer, er
 		return Answer{}, t.failure(f)
 	}
 	out.Participant, out.Isolation, out.Evidence = t.participant(), t.s.mode(), t.s.proc.boundary.Evidence
+	out.Network = t.network
 	return out, nil
 }
 

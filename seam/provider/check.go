@@ -70,7 +70,7 @@ func (c *check) Run(ctx context.Context, _ *worktree.Candidate) (checks.Result, 
 		part.CapabilityVersion = found.capabilityVersion
 	}
 	res.Provider, res.Served, res.Elapsed = &part, served, time.Since(res.Started)
-	res.DirectWrite = part.DirectWrite
+	res.DirectWrite, res.Network = part.DirectWrite, t.network
 	if t.s != nil {
 		res.Isolation, res.Evidence = isolation(t.s.mode()), t.s.proc.boundary.Evidence
 		res.Probed = t.s.proc.boundary.Record()

@@ -19,6 +19,9 @@ type entry struct {
 	// deaf: it does not follow workspace/baselineChanged, as was seen. Of whoever
 	// has the turn.
 	deaf bool
+	// asked is what it asked the proxy of its sandbox for in this turn, and what came of it. Of
+	// whoever has the turn.
+	asked []string
 	// forgiven is the record of failures that its last success ended. Of whoever has the
 	// turn.
 	forgiven quarantine
@@ -109,7 +112,8 @@ func participant(m manifest.Manifest, mode wire.Mode, s *session) checks.Partici
 func participantOf(m manifest.Manifest, mode wire.Mode, verified, directWrite bool, d declared) checks.Participant {
 	p := checks.Participant{ID: m.ID, Version: m.Version, Publisher: m.Publisher, Package: m.Source, Fingerprint: m.Fingerprint,
 		Profiles: slices.Clone(m.Profiles), Families: slices.Clone(m.Families), Mode: mode, State: wire.Unavailable,
-		Verified: verified, NoChecksums: len(m.Checksums) == 0, ServerVersion: cut(d.serverVersion, maxName), DirectWrite: directWrite || d.directWrite}
+		Verified: verified, NoChecksums: len(m.Checksums) == 0, ServerVersion: cut(d.serverVersion, maxName), DirectWrite: directWrite || d.directWrite,
+		Network: slices.Clone(d.reach)}
 	if d.families != nil {
 		p.Families = slices.Clone(d.families)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -146,8 +147,11 @@ func (f *fake) main() int {
 			f.initialize(id, params)
 		case "initialized":
 			f.baseline, _ = params.Get("baseline")
-			if f.how["initialized"] == "callback" {
+			switch how, to, _ := strings.Cut(f.how["initialized"], " "); how {
+			case "callback":
 				f.callAside()
+			case "reach":
+				f.reach(to)
 			}
 		case "workspace/baselineChanged":
 			if f.how["deaf"] != "" {
@@ -195,6 +199,9 @@ func (f *fake) main() int {
 					continue
 				}
 				f.served = nil
+				if f.how["reach"] != "" {
+					f.reach(f.how["reach"])
+				}
 				f.readAll(`{}`)
 				f.answer(id, f.edit(f.graph(m)))
 				continue
@@ -248,6 +255,9 @@ func (f *fake) initialize(id, params canon.Value) {
 	want := "asp/1.0"
 	if f.legacy {
 		want = "asp/0.1"
+	}
+	if wants := f.how["wants"]; wants != "" {
+		result = result.With("requestedPermissions", parse(wants))
 	}
 	switch how := f.how["init"]; {
 	case version.Str() != want:
@@ -444,7 +454,32 @@ func (f *fake) blobList() string {
 	return "[" + strings.Join(out, ",") + "]"
 }
 
+// reach asks the proxy that it was told of for destinations, and says what came of it.
+func (f *fake) reach(list string) {
+	for to := range strings.SplitSeq(list, ",") {
+		said := "no proxy"
+		if at, ok := strings.CutPrefix(os.Getenv("HTTPS_PROXY"), "http://"); ok {
+			said = askProxy(at, to)
+		}
+		f.send(canon.Member{Key: "method", Value: canon.StringOf("window/logMessage")}, canon.Member{Key: "params", Value: parse(`{"level":"info","message":"reach ` + to + `: ` + said + `"}`)})
+	}
+}
+
+func askProxy(at, to string) string {
+	c, err := net.Dial("tcp", at)
+	if err != nil {
+		return "nobody there"
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", to)
+	line, _ := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(line)
+}
+
 func (f *fake) honest(method string, params canon.Value) canon.Value {
+	if f.how["reach"] != "" {
+		f.reach(f.how["reach"])
+	}
 	for c := range strings.SplitSeq(f.how["ask"], ";") {
 		if m, p, ok := strings.Cut(c, " "); ok {
 			n := 1

@@ -115,10 +115,11 @@ func subset(a, b []string) bool {
 	return true
 }
 
-// permissions is the grant as it is sent. Nothing is ever granted beside
-// reading.
-func (g grant) permissions(l Limits) wire.Permissions {
+// permissions is the grant as it is sent: reading, and what of the network is let
+// through. Writing is never granted.
+func (g grant) permissions(l Limits, reach []string) wire.Permissions {
 	no, wall, files := false, l.Wall.Milliseconds(), int64(l.Files)
-	return wire.Permissions{Read: g.told, Write: &no, Network: &no,
+	network, list := networkGrant(reach)
+	return wire.Permissions{Read: g.told, Write: &no, Network: &network, NetworkAllowlist: list,
 		ResourceLimits: &wire.ResourceLimits{CPUPct: &l.CPUPct, MemoryMb: &l.MemoryMb, WallclockMs: &wall, FD: &files}}
 }

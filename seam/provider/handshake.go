@@ -41,6 +41,7 @@ type declared struct {
 	sources       []string
 	directWrite   bool
 	grant         grant
+	reach         []string // what of the network it may reach while a request is open
 }
 
 // incompatible is the answer to every initialize that did not work.
@@ -69,7 +70,7 @@ func (s *session) handshake(ctx context.Context, b wire.Baseline) *fault {
 		return f
 	}
 	s.declared = d
-	grant, err := canon.From(wire.InitializedParams{GrantedPermissions: d.grant.permissions(s.p.limits), Baseline: b})
+	grant, err := canon.From(wire.InitializedParams{GrantedPermissions: d.grant.permissions(s.p.limits, d.reach), Baseline: b})
 	if err != nil {
 		return launchFault(err)
 	}
@@ -86,13 +87,13 @@ func (s *session) declare(v canon.Value) (declared, *fault) {
 	if found := wire.ScanHostOwned(v); len(found) > 0 {
 		return d, malformed("its initialize result has member %s, which belongs to the host (%.300s)", found[0].Key, found[0].Path)
 	}
-	var requested *wire.Permissions
+	var requests *wire.Permissions
 	if s.protocol == wire.ProtocolV01 {
 		var r wire.LegacyInitializeResult
 		if err := wire.DecodeOpen(v, &r); err != nil {
 			return d, malformed("its initialize result is not one of asp/0.1: %s", err)
 		}
-		d.serverVersion, requested = r.ServerInfo.Version, r.RequestedPermissions
+		d.serverVersion, requests = r.ServerInfo.Version, r.RequestedPermissions
 		d.families = s.families(r.CapabilityFamilies)
 		check, _ := r.Capabilities.Get("check")
 		list, _ := check.Get("diagnosticSources")
@@ -104,7 +105,7 @@ func (s *session) declare(v canon.Value) (declared, *fault) {
 		if err := wire.Decode(v, &r); err != nil {
 			return d, malformed("its initialize result is not one of asp/1.0: %s", err)
 		}
-		d.serverVersion, requested, d.capabilities = r.ServerInfo.Version, r.RequestedPermissions, r.Capabilities
+		d.serverVersion, requests, d.capabilities = r.ServerInfo.Version, r.RequestedPermissions, r.Capabilities
 		var words []string
 		for _, f := range r.CapabilityFamilies {
 			words = append(words, string(f))
@@ -124,12 +125,15 @@ func (s *session) declare(v canon.Value) (declared, *fault) {
 		return d, faultOf(wire.DegradeSkewed, wire.Incompatible, wire.FailContract,
 			"it says that it is version %q, and its manifest says %q; add it again from the manifest of what is installed", cut(d.serverVersion, 100), s.m.Version)
 	}
-	d.directWrite = requested != nil && requested.Write != nil && *requested.Write
-	g, err := narrow(requested, s.m.FSRead)
+	d.directWrite = requests != nil && requests.Write != nil && *requests.Write
+	g, err := narrow(requests, s.m.FSRead)
 	if err != nil {
 		return d, malformed("it asks to read what cannot be granted: %s", err)
 	}
 	d.grant = g
+	if d.reach, err = requested(s.proc.reach, requests); err != nil {
+		return d, malformed("it asks to reach what cannot be granted: %s", err)
+	}
 	return d, nil
 }
 

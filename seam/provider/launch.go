@@ -32,7 +32,8 @@ const (
 type process struct {
 	sandbox  *sandbox.Process
 	boundary sandbox.Boundary
-	demand   demand // that it was launched under
+	demand   demand   // that it was launched under
+	reach    []string // what of the network it was launched for
 	in, out  *os.File
 	exited   chan struct{}
 	// Set before exited is closed.
@@ -50,7 +51,8 @@ func (p *Pool) start(ctx, life context.Context, m manifest.Manifest, v *manifest
 			return nil, launchFault(err)
 		}
 	}
-	spec, scratch, err := p.spec(m, caps, d)
+	reach := p.reach(m)
+	spec, scratch, err := p.spec(m, caps, d, reach)
 	if err != nil {
 		return nil, launchFault(err)
 	}
@@ -86,7 +88,7 @@ func (p *Pool) start(ctx, life context.Context, m manifest.Manifest, v *manifest
 		clean()
 		return nil, launchFault(err)
 	}
-	pr := &process{sandbox: child, boundary: child.Boundary(), demand: d, in: inW, out: outR, exited: make(chan struct{})}
+	pr := &process{sandbox: child, boundary: child.Boundary(), demand: d, reach: reach, in: inW, out: outR, exited: make(chan struct{})}
 	p.wg.Go(func() {
 		defer close(pr.exited)
 		pr.result, pr.err = child.Wait()
@@ -107,7 +109,7 @@ func launchFault(err error) *fault {
 
 // spec puts the launch together. scratch is a directory to remove afterwards, "" where
 // the working directory is in the sandbox's own memory.
-func (p *Pool) spec(m manifest.Manifest, caps sandbox.Caps, d demand) (s sandbox.Spec, scratch string, err error) {
+func (p *Pool) spec(m manifest.Manifest, caps sandbox.Caps, d demand, reach []string) (s sandbox.Spec, scratch string, err error) {
 	l := p.o.Sandbox
 	limits := l.Limits.filled()
 	s = sandbox.Spec{
@@ -116,6 +118,7 @@ func (p *Pool) spec(m manifest.Manifest, caps sandbox.Caps, d demand) (s sandbox
 		Limits: sandbox.Limits{Wall: math.MaxInt64, Output: stderrBytes, Files: limits.Files, Memory: mebibytes(limits.MemoryMb), CPUPct: uint64(limits.CPUPct),
 			FileSize: mebibytes(limits.FileMb), Processes: uint64(max(limits.Processes, 0)), Grace: graceLeftover},
 		Isolate: d.isolate,
+		Egress:  reach, EgressHeld: true,
 	}
 	for _, d := range l.Protect {
 		s.Protect = append(s.Protect, sandbox.Protect{Path: d})

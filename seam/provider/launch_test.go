@@ -68,7 +68,7 @@ func TestExposed(t *testing.T) {
 // What is configured bounds a provider as it does a check.
 func TestLaunchIsLimited(t *testing.T) {
 	p := New(Options{Sandbox: Launch{Limits: Limits{Files: 70, CPUPct: 50, MemoryMb: 80, FileMb: 3, Processes: 9}}})
-	s, scratch, err := p.spec(manifest.Manifest{Bin: "/bin/true"}, sandbox.Expected(), demand{})
+	s, scratch, err := p.spec(manifest.Manifest{Bin: "/bin/true"}, sandbox.Expected(), demand{}, nil)
 	if err != nil || scratch != "" {
 		t.Fatalf("%q, %v", scratch, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -194,6 +195,8 @@ type turn struct {
 	s    *session // nil where it could not be started
 	// state is where its provider was when the request was over.
 	state wire.Lifecycle
+	// network is what its provider asked the proxy of its sandbox for.
+	network []string
 }
 
 func (t *turn) participant() checks.Participant {
@@ -235,7 +238,11 @@ func (p *Pool) use(ctx context.Context, id string, budget time.Duration, b wire.
 		f.blameless = true // it was another request that took the time
 		return t, f
 	}
-	defer func() { p.release(e) }()
+	e.asked = nil
+	defer func() {
+		t.network = e.asked
+		p.release(e)
+	}()
 	if p.isClosed() {
 		return t, launchFault(errClosed) // Close had its turn already
 	}
@@ -281,7 +288,7 @@ func (p *Pool) enabled(id string) (wire.Mode, bool) {
 
 // ready makes sure that the session of t is there and can be asked.
 func (p *Pool) ready(ctx context.Context, t *turn, b wire.Baseline) *fault {
-	if s := t.e.session; s != nil && (!s.alive() || !canon.Equal(s.m.Value, t.m.Value) || t.e.deaf && s.first != b || p.demanded().more(s.proc.demand)) {
+	if s := t.e.session; s != nil && (!s.alive() || !canon.Equal(s.m.Value, t.m.Value) || t.e.deaf && s.first != b || p.demanded().more(s.proc.demand) || !slices.Equal(s.proc.reach, p.reach(t.m))) {
 		p.drop(t.e)
 	}
 	q, failures, last, err := p.ledger.standing(t.e.id)
@@ -344,6 +351,9 @@ func (p *Pool) bury(ctx context.Context, e *entry) {
 		return
 	}
 	f := e.session.shutdown(ctx)
+	if said := e.session.proc.result.Egress; len(said) > 0 {
+		p.logger().Info("provider asked for the network when nothing was asked of it, in vain", "id", e.id, "asked", said)
+	}
 	e.session = nil
 	if f == nil {
 		return

@@ -33,6 +33,11 @@ type Options struct {
 	// Enabled tells what a provider was enabled for in this repository; ok is
 	// false where it was not, and then it is never launched.
 	Enabled func(id string) (mode wire.Mode, ok bool)
+	// Network tells what the trusted configuration lets a provider reach, now: it is
+	// granted as far as its manifest expects it. Nil, and for any provider that the
+	// configuration does not name: nothing. One that runs and was launched for another list
+	// is launched anew with its next request.
+	Network func(id string) []string
 	// State is the directory of quarantine.json. The pool does not close it. Nil:
 	// quarantine lasts as long as the pool.
 	State   vfs.Dir
@@ -161,6 +166,7 @@ type Proposal struct {
 	Isolation   wire.Mode
 	Evidence    string
 	Probed      []string // see checks.Result
+	Network     []string // see checks.Result
 }
 
 // QueryRequest asks an inspect verb.
@@ -180,6 +186,7 @@ type Answer struct {
 	Participant checks.Participant
 	Isolation   wire.Mode
 	Evidence    string
+	Network     []string // see checks.Result
 }
 
 // Failure is why there is no assessment, plan or answer. Its text is bounded.
@@ -191,6 +198,7 @@ type Failure struct {
 	Detail   string
 	// Participant as far as it was established.
 	Participant checks.Participant
+	Network     []string // see checks.Result
 }
 
 func (f *Failure) Error() string {

@@ -50,6 +50,7 @@ type world struct {
 	pool    *provider.Pool
 	files   content
 	clock   time.Time
+	network string // accessExpectations.network of what is added; "" is none
 }
 
 // caps is what the machine gives; probing takes as long as a launch.
@@ -109,11 +110,15 @@ func (w *world) addProgram(id, bin string, args []string, filesystem string) {
 	}
 	list, err := canon.From(args)
 	must(w.t, err)
+	network := w.network
+	if network == "" {
+		network = `{"outbound":false,"allowlist":[]}`
+	}
 	text := fmt.Sprintf(`{"manifestVersion":"asp-server/1.0","server":{"id":%q,"name":"Fake","version":"1.0.0"},"protocolVersions":[%s],"capabilities":["check","edit","inspect"],
 		"capabilityProfiles":["core"],"entrypoint":{"transport":"stdio","bin":%q,"args":%s},"artifact":{"fingerprint":"sha256:00"},
 		"provenance":{"publisher":"p","source":"s","license":"MIT"},
-		"accessExpectations":{"filesystem":{%s},"network":{"outbound":false,"allowlist":[]},"secrets":{"names":[]},"environment":{"inherit":false,"variables":["FAKE_TOKEN"]},"dataClasses":[]}}`,
-		id, proto, bin, list.Bytes(), filesystem)
+		"accessExpectations":{"filesystem":{%s},"network":%s,"secrets":{"names":[]},"environment":{"inherit":false,"variables":["FAKE_TOKEN"]},"dataClasses":[]}}`,
+		id, proto, bin, list.Bytes(), filesystem, network)
 	m, err := manifest.Parse(filepath.Join(w.dir, "asp-server.json"), []byte(text))
 	must(w.t, err)
 	must(w.t, w.reg.Add(context.Background(), m))

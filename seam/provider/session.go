@@ -113,6 +113,10 @@ func (s *session) ask(ctx context.Context, method string, params canon.Value, q 
 			return canon.Value{}, f
 		}
 	}
+	if err := s.proc.sandbox.Reach(s.declared.reach); err != nil {
+		return canon.Value{}, launchFault(err)
+	}
+	defer s.withhold()
 	s.mu.Lock()
 	s.cur, s.notes = q, 0
 	s.mu.Unlock()

@@ -137,6 +137,7 @@ type configProvider struct {
 	ConfigDigest      string      `json:"configDigest,omitempty" wire:"nonempty"`
 	Comparison        string      `json:"comparison,omitempty" wire:"nonempty"`
 	Scope             string      `json:"scope,omitempty" wire:"in=changeset|impact|workspace"`
+	Network           []string    `json:"network,omitempty" wire:"unique"`
 }
 
 type configRetention struct {
@@ -152,6 +153,7 @@ const (
 	fileCount    = `{"minimum":1,"maximum":1125899906842624}`
 	fileMillis   = `{"minimum":1,"maximum":8640000000}`
 	fileVariable = `{"pattern":"^[A-Za-z_][A-Za-z0-9_]*$"}`
+	fileNetwork  = `{"items":{"pattern":"^((https|http|tcp):/{2})?.+:[1-9][0-9]{0,4}$"}}`
 	fileNoNUL    = `{"pattern":"^[^\\x00]*$"}`
 )
 
@@ -173,6 +175,7 @@ func fileRules() map[string]rule {
 		"configCheck": {json: `[{"properties":{"timeoutMs":` + fileMillis + `,"argv":{"prefixItems":[{"minLength":1}]}}},` +
 			`{"properties":{"argv":{"items":` + fileNoNUL + `},"env":{"propertyNames":` + fileVariable + `,"additionalProperties":` + fileNoNUL + `}}}]`},
 		"configSandbox": {json: `[{"properties":{"read":{"items":{"pattern":"^/[^\\x00]*$"}},"env":{"items":` + fileVariable + `},` +
-			`"network":{"items":{"pattern":"^((https|http|tcp):/{2})?.+:[1-9][0-9]{0,4}$"}}}}]`},
+			`"network":` + fileNetwork + `}}]`},
+		"configProvider": {json: `[{"properties":{"network":` + fileNetwork + `}}]`},
 	}
 }
