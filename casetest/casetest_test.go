@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == withoutWord {
 		os.Exit(withoutMain(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == reachWord {
+		os.Exit(reachMain(os.Args[2:]))
+	}
 	if len(os.Args) > 1 && os.Args[1] == naiveWord {
 		os.Exit(naiveMain(os.Args[2:]))
 	}
