@@ -204,21 +204,24 @@ func reaching(t *testing.T, expects ...string) *world {
 	w := newWorld(t, map[string]string{"x": "x\n"})
 	self, err := os.Executable()
 	must(t, err)
-	place := filepath.Join(w.base, "provider")
-	w.mkdir(place)
-	program := filepath.Join(place, "reach")
-	copyProgram(t, self, program, 0o755)
-	w.own(program)
-	raw, err := reachingProvider(expects).Manifest(program, append([]string{reachWord, "provide"}, expects...))
-	must(t, err)
-	w.run("server", "add", "--manifest", w.beside("reach.json", string(raw), 0o644)).exits(0)
+	copyProgram(t, self, filepath.Join(w.ws, "reach"), 0o755)
+	w.own(filepath.Join(w.ws, "reach"))
 	w.run("repo", "add", w.root).exits(0)
-	w.run("repo", "enable", "reach", "--mode", "gated").exits(0)
-	var m struct{ Artifact struct{ Fingerprint string } }
-	must(t, json.Unmarshal(raw, &m))
-	w.isolatedPolicy(obj{"id": "reach", "version": "1", "identity": "casetest", "integrity": m.Artifact.Fingerprint, "conformance": "core-check-provider"})
+	w.isolatedPolicy(w.addReaching(expects...))
 	w.program = []string{"/proc/self/exe", reachWord, "machine", binary}
 	return w
+}
+
+// addReaching registers it, anew if need be, and returns the pin that names it.
+func (w *world) addReaching(expects ...string) obj {
+	w.t.Helper()
+	raw, err := reachingProvider(expects).Manifest(filepath.Join(w.ws, "reach"), append([]string{reachWord, "provide"}, expects...))
+	must(w.t, err)
+	w.run("server", "add", "--manifest", w.beside("reach.json", string(raw), 0o644)).exits(0)
+	w.run("repo", "enable", "reach", "--mode", "gated").exits(0)
+	var m struct{ Artifact struct{ Fingerprint string } }
+	must(w.t, json.Unmarshal(raw, &m))
+	return obj{"id": "reach", "version": "1", "identity": "casetest", "integrity": m.Artifact.Fingerprint, "conformance": "core-check-provider"}
 }
 
 // network is the record of what the provider asked for, of the receipt of an answer.
@@ -266,45 +269,39 @@ func TestProviderReachesWhatIsGranted(t *testing.T) {
 	w.run("doctor").says(1, "network    provider reach: tcp://"+service, `provider "reach" is not granted 8.8.4.4:443`)
 }
 
-// TestProviderReachesNothing: who is not granted anything has no proxy, whoever else would grant it.
+// TestProviderReachesNothing: who is not granted anything has no proxy, whoever else would grant it:
+// what checks may reach, what another provider may, files of the repository and its
+// policy; nor is what config.json lists granted to one whose manifest expects none.
 func TestProviderReachesNothing(t *testing.T) {
-	lists := obj{"reach": obj{"network": []string{"tcp://" + service}}}
-	for name, c := range map[string]struct {
-		expects string
-		config  obj
-		repo    map[string]string
-	}{
-		"nothing is configured":     {service, obj{}, nil},
-		"that of checks":            {service, obj{"sandbox": obj{"network": []string{"tcp://" + service}}}, nil},
-		"another provider's":        {service, obj{"providers": obj{"other": lists["reach"]}}, nil},
-		"the manifest expects none": {"-", obj{"providers": lists}, nil},
-		"the repository configures": {service, obj{}, map[string]string{"config.json": `{"providers":{"reach":{"network":["tcp://` + service + `"]}}}`,
-			".asp/config.json": `{"providers":{"reach":{"network":["tcp://` + service + `"]}}}`, ".asp/local.json": `{"providers":{"reach":{"network":["tcp://` + service + `"]}}}`}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := reaching(t, c.expects)
-			w.configure(c.config)
-			for p, s := range c.repo {
-				w.write(p, s, 0o644)
-			}
-			w.commit()
-			r := w.plan().modify("x", "x\n", service).apply("--call-site", "gate").applied()
-			if got := findingsOf(r); got != "granted []\n"+service+" no proxy\n\n" {
-				t.Errorf("the provider says\n%s", got)
-			}
-			if got := w.network(r); len(got) > 0 || strings.Contains(r.str("assurance", "detail"), "let through") || !strings.Contains(r.str("assurance", "detail"), "no network,") {
-				t.Errorf("record %q, %s", got, r.str("assurance", "detail"))
-			}
-		})
+	w := reaching(t, service)
+	lists := obj{"network": []string{"tcp://" + service}}
+	own, err := json.Marshal(obj{"providers": obj{"reach": lists}})
+	must(t, err)
+	for _, p := range []string{"config.json", ".asp/config.json", ".asp/local.json"} {
+		w.write(p, string(own), 0o644)
 	}
-	t.Run("the policy grants", func(t *testing.T) {
-		w := reaching(t, service)
-		w.write(".asp/asp.json", strings.Replace(w.read(".asp/asp.json"), `"conformance":`, `"network":["tcp://`+service+`"],"conformance":`, 1), 0o644)
-		w.commit()
-		p := w.plan().modify("x", "x\n", service)
-		p.apply("--call-site", "gate").refused("check-indeterminate")
-		w.run("status", "--json").says(0, `"activation":"rejected"`)
-	})
+	w.configure(obj{"sandbox": lists, "providers": obj{"other": lists}})
+	w.commit()
+	nothing := func(r *result) {
+		t.Helper()
+		if got := findingsOf(r); got != "granted []\n"+service+" no proxy\n\n" {
+			t.Errorf("the provider says\n%s", got)
+		}
+		detail := r.str("assurance", "detail")
+		if got := w.network(r); len(got) > 0 || strings.Contains(detail, "let through") || !strings.Contains(detail, "no network,") {
+			t.Errorf("record %q, %s", got, detail)
+		}
+	}
+	nothing(w.plan().modify("x", "x\n", service).apply("--call-site", "gate").applied())
+	w.addReaching("-")
+	w.configure(obj{"providers": obj{"reach": lists}})
+	nothing(w.plan().modify("x", service, service+"\n").apply("--call-site", "gate").applied())
+	w.addReaching(service)
+	w.configure(obj{})
+	w.write(".asp/asp.json", strings.Replace(w.read(".asp/asp.json"), `"conformance":`, `"network":["tcp://`+service+`"],"conformance":`, 1), 0o644)
+	w.commit()
+	w.plan().modify("x", service+"\n", service).apply("--call-site", "gate").refused("check-indeterminate")
+	w.run("status", "--json").says(0, `"activation":"rejected"`)
 }
 
 // TestProviderReachesOrNothing: where the rest of the network cannot be closed, or the proxy not be set
