@@ -26,6 +26,8 @@ func access(s string) (wire.NetworkAccess, error) {
 		}
 		number := int(n)
 		a.Host, a.Port = host, &number
+	} else if host, ok := strings.CutPrefix(rest, "["); ok {
+		a.Host = strings.TrimSuffix(host, "]")
 	}
 	if a.Host == "" || strings.ContainsAny(a.Host, "/*@ ") {
 		return a, fmt.Errorf("destination %.100q: %.100q is no name of a host", s, a.Host)
