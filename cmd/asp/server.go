@@ -26,6 +26,9 @@ the manifest into ASP_HOME and verifies every file that it lists; it is verified
 at every launch. Files are named by the manifest: the program by its full path, the
 others relative to where the manifest was.
 
+A provider has no network, unless config.json in ASP_HOME lists where to under
+providers.ID.network and its manifest names the same; status shows what that comes to.
+
 status and reset look at the quarantine, which is kept per repository: in the one that
 --repo names, else in all that are enrolled. reset ends it before its time.
 
