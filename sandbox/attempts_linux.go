@@ -146,7 +146,7 @@ func tryCalls(is func(string, error, ...unix.Errno)) {
 		{"fsopen", unix.SYS_FSOPEN, [4]uintptr{0, 1 << 30}, unix.EPERM},
 		{"open_tree_attr", unix.SYS_OPEN_TREE_ATTR, [4]uintptr{^uintptr(0), 0, 1 << 30}, unix.EPERM},
 		{"name_to_handle_at", unix.SYS_NAME_TO_HANDLE_AT, [4]uintptr{^uintptr(0)}, unix.EPERM},
-		{"ioctl TIOCSTI", unix.SYS_IOCTL, [4]uintptr{^uintptr(0), tiocsti}, unix.EPERM},
+		{"ioctl TIOCSTI", unix.SYS_IOCTL, [4]uintptr{^uintptr(0), unix.TIOCSTI}, unix.EPERM},
 	} {
 		_, _, e := unix.RawSyscall6(c.nr, c.args[0], c.args[1], c.args[2], c.args[3], 0, 0)
 		var err error

@@ -34,6 +34,8 @@ func helper(what string) int {
 	switch what {
 	case "reach":
 		return reachOut()
+	case "filtered":
+		return sandbox.AskKernel()
 	case "run": // sh -c $SCRIPT in namespaces, or plain
 		caps := sandbox.Caps{}
 		if os.Getenv("PLAIN") == "" {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -49,58 +48,7 @@ func confinedRules(s *Spec, pinned string) []landlockRule {
 	return rules
 }
 
-// confinedDenials is the table of such a launch. abi is Landlock's: before the third it
-// has no right for cutting a file off by its name.
-func confinedDenials(abi int, network bool) []denial {
-	d := append(archConfined(), deny(unix.EPERM,
-		unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWNAT,
-		unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_SETXATTRAT, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_REMOVEXATTRAT,
-		unix.SYS_FCHMOD, unix.SYS_FCHOWN, unix.SYS_FSETXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_UTIMENSAT,
-		unix.SYS_FILE_SETATTR, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
-	)...)
-	if abi < 3 {
-		d = append(d, deny(unix.EPERM, unix.SYS_TRUNCATE)...)
-	}
-	if !network {
-		d = append(d, deny(unix.EAFNOSUPPORT, unix.SYS_SOCKET)...)
-	} else {
-		d = append(d, denial{nr: unix.SYS_SOCKET, errno: unix.EAFNOSUPPORT, arg: 0, unless: []uint32{unix.AF_INET, unix.AF_INET6}})
-	}
-	d = append(d,
-		denial{nr: unix.SYS_SOCKETPAIR, errno: unix.ESOCKTNOSUPPORT, arg: 1, unless: connectedPairs},
-		denial{nr: unix.SYS_IOCTL, errno: unix.EPERM, arg: 1, values: ownersIoctls},
-		denial{nr: unix.SYS_SETPRIORITY, errno: unix.EPERM, arg: 0, unless: []uint32{unix.PRIO_PROCESS}},
-		denial{nr: unix.SYS_SETPRIORITY, errno: unix.EPERM, arg: 1, unless: []uint32{0}},
-		denial{nr: unix.SYS_IOPRIO_SET, errno: unix.EPERM, arg: 0, unless: []uint32{ioprioWhoProcess}},
-		denial{nr: unix.SYS_IOPRIO_SET, errno: unix.EPERM, arg: 1, unless: []uint32{0}},
-	)
-	for _, nr := range ofAProcess {
-		d = append(d, denial{nr: nr, errno: unix.EPERM, arg: 0, unless: []uint32{0}})
-	}
-	return append(d, denials()...)
-}
-
-// connectedPairs are the types of a pair of sockets that stay with each other. A raw pair
-// is one of datagrams.
-var connectedPairs = []uint32{
-	unix.SOCK_STREAM, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, unix.SOCK_STREAM | unix.SOCK_NONBLOCK, unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK,
-	unix.SOCK_SEQPACKET, unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC, unix.SOCK_SEQPACKET | unix.SOCK_NONBLOCK, unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK,
-}
-
-// ofAProcess are the calls that set limits and scheduling of the process named first, 0
-// being the caller. Those of the host's are the command's own user's.
-var ofAProcess = []uintptr{unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETAFFINITY}
-
 const ioprioWhoProcess = 1 // IOPRIO_WHO_PROCESS
-
-// ownersIoctls change a file, or make and remove in a directory, that is open for reading
-// alone: the owner may. Landlock's right for ioctl is about devices.
-var ownersIoctls = []uint32{
-	unix.FS_IOC_SETFLAGS, 0x401c5820 /* FS_IOC_FSSETXATTR */, unix.FS_IOC_ENABLE_VERITY, unix.FS_IOC_SET_ENCRYPTION_POLICY,
-	0x40086604 /* EXT4_IOC_SETVERSION */, 0x40087602, /* FS_IOC_SETVERSION */
-	0x50009401, 0x5000940e, 0x5000940f, 0x50009417, 0x50009418, 0x5000943f, /* subvolumes of btrfs: made, copied, removed */
-	0x4008941a, 0xc0c89425, /* their flags, their origin */
-}
 
 // confine puts the rules on the calling thread, which has no_new_privs set. What it
 // cannot do the probe says.
@@ -126,7 +74,7 @@ func (c *child) confine() {
 		if c.off(layerSeccomp) {
 			return nil
 		}
-		return putFilter(assemble(auditArch, runtime.GOARCH == "amd64", confinedDenials(abi, s.Network)))
+		return putFilter(assemble(auditArch, confinedCalls(abi, s.Network)))
 	}()
 }
 

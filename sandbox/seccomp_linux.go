@@ -1,105 +1,47 @@
 package sandbox
 
 import (
+	"maps"
+	"math"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// denial is one row of the system call table: a call that is answered with an error
-// instead of being made. With Arg >= 0 only the low 32 bits of that argument decide:
-// Any denies when a bit is set, Values when it is one of them, Unless when it is none
-// of them. A call that may be made by one row is still judged by those that follow.
-type denial struct {
-	nr     uintptr
-	errno  unix.Errno
+// table says which system calls there are for a command. It is data: the calls that are
+// allowed, and those that are refused by another error than ENOSYS, or on purpose. A call that is in no
+// row is answered as by a kernel that does not have it, whether anybody knows it or not. Every call
+// is in one row only.
+type table []row
+
+// row is a group of calls with one answer.
+type row struct {
+	nrs   []uintptr
+	errno unix.Errno  // 0: they are made where all conditions hold
+	when  []condition // in this order; the first that does not hold has the answer
+}
+
+// condition is what one argument of a call has to be for the call to be made. Only the low 32
+// bits are looked at, which is what the kernel takes of each argument that stands in the tables.
+type condition struct {
 	arg    int
-	any    uint32
-	values []uint32
-	unless []uint32
+	errno  unix.Errno // the answer where it does not hold
+	noBits uint32     // none of these is set; or
+	not    []uint32   // it is none of these; or
+	only   []uint32   // it is one of these
 }
 
-func deny(errno unix.Errno, nrs ...uintptr) []denial {
-	var out []denial
-	for _, n := range nrs {
-		out = append(out, denial{nr: n, errno: errno, arg: -1})
-	}
-	return out
-}
+func allow(nrs ...uintptr) row { return row{nrs: nrs} }
 
-// newNamespaces are the flags by which clone makes namespaces.
-const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
-	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+func refuse(errno unix.Errno, nrs ...uintptr) row { return row{nrs: nrs, errno: errno} }
 
-const (
-	perLinux32  = 0x8
-	uname26     = 0x20000
-	noRandomize = 0x40000
+func allowWhen(nr uintptr, when ...condition) row { return row{nrs: []uintptr{nr}, when: when} }
 
-	tiocsti   = 0x5412
-	tioclinux = 0x541c
-	tiocsetd  = 0x5423
-)
-
-// newest is the highest number that was looked at when the table was last revised. What
-// came later is answered as by a kernel without it, on every architecture: they share
-// their numbers from 424 on.
+// newest is the highest number that was looked at when the tables were last revised. All
+// architectures share their numbers from 424 on.
 const newest = 471 // rseq_slice_yield
-
-// denials is the table: what a build, a test or a provider has no use for, and what
-// exploits and escapes begin with. Up to newest every call was looked at, so that the
-// table is as closed as a list of what is allowed, which was rejected: every libc and
-// run-time system may begin to use any of the harmless rest, and the programs
-// of a check are whatever the user has. A list would break them one by one for nothing.
-// ENOSYS is for calls that programs try first and do without.
-func denials() []denial {
-	d := deny(unix.EPERM,
-		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP, unix.SYS_PROCESS_MADVISE,
-		unix.SYS_KEXEC_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
-		unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
-		unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
-		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT,
-		unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
-		unix.SYS_OPEN_TREE_ATTR,
-		unix.SYS_UNSHARE, unix.SYS_SETNS,
-		unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_REBOOT, unix.SYS_ACCT, unix.SYS_SYSLOG, unix.SYS_VHANGUP,
-		unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
-		unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_NFSSERVCTL,
-		unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT,
-		unix.SYS_MOVE_PAGES, unix.SYS_MIGRATE_PAGES, unix.SYS_LSM_SET_SELF_ATTR,
-	)
-	d = append(d, deny(unix.ENOSYS, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
-		unix.SYS_IO_SETUP, unix.SYS_IO_DESTROY, unix.SYS_IO_SUBMIT, unix.SYS_IO_CANCEL, unix.SYS_IO_GETEVENTS, unix.SYS_IO_PGETEVENTS,
-		unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT, unix.SYS_LISTNS,
-		unix.SYS_CLONE3, // its flags lie in memory, where a filter cannot look; everybody falls back to clone
-	)...)
-	d = append(d, archDenials()...)
-	return append(d,
-		denial{nr: unix.SYS_CLONE, errno: unix.EPERM, arg: 0, any: newNamespaces},
-		denial{nr: unix.SYS_IOCTL, errno: unix.EPERM, arg: 1, values: []uint32{tiocsti, tioclinux, tiocsetd}},
-		// A lease on a file that it may only read would hold up who writes it.
-		denial{nr: unix.SYS_FCNTL, errno: unix.EPERM, arg: 1, values: []uint32{unix.F_SETLEASE}},
-		families(unix.SYS_SOCKET),
-		denial{nr: unix.SYS_SOCKETPAIR, errno: unix.EAFNOSUPPORT, arg: 0, unless: []uint32{unix.AF_UNIX}},
-		// Of the old personalities those that change what a mapping at address zero or a
-		// read mapping means are exploits' tools; compilers and sanitizers use these.
-		denial{nr: unix.SYS_PERSONALITY, errno: unix.EPERM, arg: 0, unless: []uint32{0, perLinux32, uname26, uname26 | perLinux32, noRandomize, 0xffffffff}},
-	)
-}
-
-// families is the row of socket, by its number. Not every family is cut off by a network
-// namespace.
-func families(nr uintptr) denial {
-	return denial{nr: nr, errno: unix.EAFNOSUPPORT, arg: 0, unless: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}}
-}
-
-// socketDenials are the rows of a launch that is not isolated: the families as above,
-// io_uring, which opens sockets without asking, and keys.
-func socketDenials() []denial {
-	d := append(deny(unix.ENOSYS, unix.SYS_IO_URING_SETUP), families(unix.SYS_SOCKET))
-	return append(d, deny(unix.EPERM, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL)...)
-}
 
 // Offsets in struct seccomp_data; the low half of an argument comes first on the
 // little-endian machines that there are tables for.
@@ -117,64 +59,100 @@ func jump(op uint16, k uint32, jt, jf uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: jt, Jf: jf, K: k}
 }
 
-func ret(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
-
-func errno(e unix.Errno) unix.SockFilter { return ret(unix.SECCOMP_RET_ERRNO | uint32(e)) }
-
-// assemble turns the table into a filter program.
-func assemble(arch uint32, x32 bool, table []denial) []unix.SockFilter {
-	p := []unix.SockFilter{
-		load(offArch), jump(unix.BPF_JEQ, arch, 1, 0), errno(unix.ENOSYS), // another architecture has other numbers
-		load(offNr),
+// answers is what the kernel does: with 0 it makes the call.
+func answers(e unix.Errno) unix.SockFilter {
+	k := uint32(unix.SECCOMP_RET_ALLOW)
+	if e != 0 {
+		k = unix.SECCOMP_RET_ERRNO | uint32(e)
 	}
-	if x32 {
-		p = append(p, jump(unix.BPF_JSET, 0x40000000, 0, 1), errno(unix.ENOSYS))
-	}
-	p = append(p, jump(unix.BPF_JGT, newest, 0, 1), errno(unix.ENOSYS))
-	return append(p, rows(table)...)
+	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k}
 }
 
-// assembleSockets is the filter of a launch that is not isolated. Programs of 32 bits go on
-// running: compat is their architecture and compatTable its rows.
-func assembleSockets(arch uint32, x32 bool, table []denial, compat uint32, compatTable []denial) []unix.SockFilter {
-	native := []unix.SockFilter{load(offNr)}
-	if x32 {
-		native = append(native, jump(unix.BPF_JSET, 0x40000000, 0, 1), errno(unix.ENOSYS))
-	}
-	native = append(native, rows(table)...)
-	p := []unix.SockFilter{load(offArch), jump(unix.BPF_JEQ, arch, 0, uint8(len(native)))}
-	p = append(p, native...)
-	p = append(p, jump(unix.BPF_JEQ, compat, 1, 0), errno(unix.ENOSYS), load(offNr))
-	return append(p, rows(compatTable)...)
+// span is a range of numbers with one answer, up to where the next span begins.
+type span struct {
+	from uint32
+	row
 }
 
-// rows are the instructions for a table, with the number of the call in the accumulator.
-func rows(table []denial) []unix.SockFilter {
-	var p []unix.SockFilter
-	for _, d := range table {
-		if d.arg < 0 {
-			p = append(p, jump(unix.BPF_JEQ, uint32(d.nr), 0, 1), errno(d.errno))
+// spans cuts all numbers into ranges. Up to newest, those that are in no row are answered by rest.
+func (t table) spans(rest unix.Errno) []span {
+	of := map[uint32]row{0: {errno: rest}, newest + 1: {errno: unix.ENOSYS}}
+	for _, r := range t {
+		for _, nr := range r.nrs {
+			n := uint32(nr)
+			of[n] = row{errno: r.errno, when: r.when}
+			if _, ok := of[n+1]; n < math.MaxUint32 && !ok {
+				of[n+1] = row{errno: rest}
+				if n >= newest {
+					of[n+1] = row{errno: unix.ENOSYS}
+				}
+			}
+		}
+	}
+	var out []span
+	for _, n := range slices.Sorted(maps.Keys(of)) {
+		r := of[n]
+		if k := len(out) - 1; k >= 0 && out[k].errno == r.errno && len(out[k].when)+len(r.when) == 0 {
 			continue
 		}
-		body := []unix.SockFilter{load(offArg0 + 8*uint32(d.arg))}
+		out = append(out, span{n, r})
+	}
+	return out
+}
+
+// tree searches spans for the number in the accumulator, by halves: some ten instructions for any
+// call, where a list takes as many as there are rows. Kernels from 5.11 on run it once for each number when it is
+// put on, and remember which calls are made whatever their arguments; those cost nothing then.
+func tree(s []span) []unix.SockFilter {
+	if len(s) == 1 {
+		return s[0].leaf()
+	}
+	half := len(s) / 2
+	low, high := tree(s[:half]), tree(s[half:])
+	p := []unix.SockFilter{jump(unix.BPF_JGE, s[half].from, uint8(min(len(low), math.MaxUint8)), 0)}
+	if len(low) > math.MaxUint8 { // too far for a conditional jump
+		p = []unix.SockFilter{jump(unix.BPF_JGE, s[half].from, 0, 1), {Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(len(low))}}
+	}
+	return append(append(p, low...), high...)
+}
+
+// leaf looks at the arguments and answers.
+func (s span) leaf() []unix.SockFilter {
+	var p []unix.SockFilter
+	for _, c := range s.when {
+		p = append(p, load(offArg0+8*uint32(c.arg)))
 		switch {
-		case d.any != 0:
-			body = append(body, jump(unix.BPF_JSET, d.any, 0, 1), errno(d.errno))
-		case d.values != nil:
-			for _, v := range d.values {
-				body = append(body, jump(unix.BPF_JEQ, v, 0, 1), errno(d.errno))
+		case c.noBits != 0:
+			p = append(p, jump(unix.BPF_JSET, c.noBits, 0, 1), answers(c.errno))
+		case c.not != nil:
+			for _, v := range c.not {
+				p = append(p, jump(unix.BPF_JEQ, v, 0, 1), answers(c.errno))
 			}
 		default:
-			for i, v := range d.unless {
-				body = append(body, jump(unix.BPF_JEQ, v, uint8(len(d.unless)-i), 0))
+			for i, v := range c.only {
+				p = append(p, jump(unix.BPF_JEQ, v, uint8(len(c.only)-i), 0))
 			}
-			body = append(body, errno(d.errno))
+			p = append(p, answers(c.errno))
 		}
-		body = append(body, load(offNr))
-		p = append(p, jump(unix.BPF_JEQ, uint32(d.nr), 0, uint8(len(body))))
-		p = append(p, body...)
 	}
-	return append(p, ret(unix.SECCOMP_RET_ALLOW))
+	return append(p, answers(s.errno))
+}
+
+// assemble turns a table of what is allowed into a filter program. Another architecture has other
+// numbers and is refused whole; x32 is numbers so high that no row has them.
+func assemble(arch uint32, t table) []unix.SockFilter {
+	p := []unix.SockFilter{load(offArch), jump(unix.BPF_JEQ, arch, 1, 0), answers(unix.ENOSYS), load(offNr)}
+	return append(p, tree(t.spans(unix.ENOSYS))...)
+}
+
+// assembleSmall is the filter of a launch that is not isolated: what it does not name and what was known
+// when it was revised may be done. Programs of 32 bits go on running: compat is their
+// architecture and of its numbers other is about.
+func assembleSmall(arch uint32, t table, compat uint32, other table) []unix.SockFilter {
+	native := append([]unix.SockFilter{load(offNr)}, tree(t.spans(0))...)
+	p := append([]unix.SockFilter{load(offArch), jump(unix.BPF_JEQ, arch, 0, uint8(len(native)))}, native...)
+	p = append(p, jump(unix.BPF_JEQ, compat, 1, 0), answers(unix.ENOSYS), load(offNr))
+	return append(p, tree(other.spans(0))...)
 }
 
 // seccomp puts the filter of an isolated launch on the calling thread, which has
@@ -183,7 +161,7 @@ func seccomp() error {
 	if auditArch == 0 {
 		return fail(unix.ENOSYS, "filter system calls of %s", runtime.GOARCH)
 	}
-	return putFilter(assemble(auditArch, runtime.GOARCH == "amd64", denials()))
+	return putFilter(assemble(auditArch, isolatedCalls()))
 }
 
 // filterSockets does so for one that is not isolated.
@@ -191,7 +169,7 @@ func filterSockets() error {
 	if auditArch == 0 {
 		return fail(unix.ENOSYS, "filter system calls of %s", runtime.GOARCH)
 	}
-	return putFilter(assembleSockets(auditArch, runtime.GOARCH == "amd64", socketDenials(), compatArch, compatDenials()))
+	return putFilter(assembleSmall(auditArch, smallCalls(), compatArch, compatCalls()))
 }
 
 func putFilter(p []unix.SockFilter) error {

@@ -4,17 +4,15 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
-// archDenials are the rows that only this architecture has.
-func archDenials() []denial { return deny(unix.EPERM, unix.SYS_KEXEC_FILE_LOAD) }
+// archEverywhere are the rows that only this architecture has: none.
+func archEverywhere() table { return nil }
+
+var archAttributes []uintptr
 
 const compatArch = unix.AUDIT_ARCH_ARM
 
-// compatDenials are socketDenials in the numbers of 32 bits.
-func compatDenials() []denial {
-	d := append(deny(unix.ENOSYS, 425 /* io_uring_setup */), families(281))
-	return append(d, deny(unix.EPERM, 309 /* add_key */, 310 /* request_key */, 311 /* keyctl */)...)
+// compatCalls are smallCalls in the numbers of 32 bits, which has some calls of its own far
+// above all others: for caches, and for the pointer of a thread's own memory.
+func compatCalls() table {
+	return append(small(281, 425 /* io_uring_setup */, 309 /* add_key */, 310 /* request_key */, 311 /* keyctl */), allow(0xf0001, 0xf0002, 0xf0003, 0xf0004, 0xf0005, 0xf0006))
 }
-
-// archConfined are the rows of confinedDenials that not every architecture has, or not by
-// this name.
-func archConfined() []denial { return sharedByKey() }

@@ -6,12 +6,14 @@ package sandbox
 // filter for the wrong one would deny at random.
 const auditArch = 0
 
-func archDenials() []denial { return nil }
-
 const compatArch = 0
 
-func compatDenials() []denial { return nil }
+func isolatedCalls() table { return nil }
+
+func confinedCalls(abi int, network bool) table { return nil }
+
+func smallCalls() table { return nil }
+
+func compatCalls() table { return nil }
 
 const sharedMemory = 0
-
-func archConfined() []denial { return nil }
