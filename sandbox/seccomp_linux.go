@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -71,55 +70,72 @@ func answers(e unix.Errno) unix.SockFilter {
 // span is a range of numbers with one answer, up to where the next span begins.
 type span struct {
 	from uint32
-	row
+	*row
 }
 
-// spans cuts all numbers into ranges. Up to newest, those that are in no row are answered by rest.
+// spans cuts all numbers into ranges. Up to newest, those that are in no row are answered by
+// rest. This is part of every launch, so it makes no map.
 func (t table) spans(rest unix.Errno) []span {
-	of := map[uint32]row{0: {errno: rest}, newest + 1: {errno: unix.ENOSYS}}
-	for _, r := range t {
-		for _, nr := range r.nrs {
-			n := uint32(nr)
-			of[n] = row{errno: r.errno, when: r.when}
-			if _, ok := of[n+1]; n < math.MaxUint32 && !ok {
-				of[n+1] = row{errno: rest}
-				if n >= newest {
-					of[n+1] = row{errno: unix.ENOSYS}
-				}
+	var (
+		known        [newest + 1]*row
+		above        []span
+		others, none = &row{errno: rest}, &row{errno: unix.ENOSYS}
+	)
+	for i := range t {
+		for _, nr := range t[i].nrs {
+			if nr <= newest {
+				known[nr] = &t[i]
+			} else {
+				above = append(above, span{uint32(nr), &t[i]}, span{uint32(nr) + 1, none})
 			}
 		}
 	}
-	var out []span
-	for _, n := range slices.Sorted(maps.Keys(of)) {
-		r := of[n]
-		if k := len(out) - 1; k >= 0 && out[k].errno == r.errno && len(out[k].when)+len(r.when) == 0 {
-			continue
+	out := make([]span, 0, 128)
+	add := func(n uint32, r *row) {
+		k := len(out) - 1
+		if k < 0 || out[k].row != r && (out[k].errno != r.errno || len(out[k].when)+len(r.when) > 0) {
+			out = append(out, span{n, r})
 		}
-		out = append(out, span{n, r})
+	}
+	for n, r := range known {
+		if r == nil {
+			r = others
+		}
+		add(uint32(n), r)
+	}
+	add(newest+1, none)
+	slices.SortStableFunc(above, func(a, b span) int { return int(a.from) - int(b.from) })
+	for i, s := range above {
+		if s.row != none || i+1 == len(above) || above[i+1].from != s.from {
+			add(s.from, s.row)
+		}
 	}
 	return out
 }
 
-// tree searches spans for the number in the accumulator, by halves: some ten instructions for any
-// call, where a list takes as many as there are rows. Kernels from 5.11 on run it once for each number when it is
-// put on, and remember which calls are made whatever their arguments; those cost nothing then.
-func tree(s []span) []unix.SockFilter {
+// tree appends to p a search of spans for the number in the accumulator, by halves: some ten
+// instructions for any call, where a list takes as many as there are rows. Kernels from 5.11 on run it once for each
+// number when it is put on, and remember which calls are made whatever their arguments; those
+// cost nothing then.
+func tree(p []unix.SockFilter, s []span) []unix.SockFilter {
 	if len(s) == 1 {
-		return s[0].leaf()
+		return s[0].leaf(p)
 	}
 	half := len(s) / 2
-	low, high := tree(s[:half]), tree(s[half:])
-	p := []unix.SockFilter{jump(unix.BPF_JGE, s[half].from, uint8(min(len(low), math.MaxUint8)), 0)}
-	if len(low) > math.MaxUint8 { // too far for a conditional jump
-		p = []unix.SockFilter{jump(unix.BPF_JGE, s[half].from, 0, 1), {Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(len(low))}}
+	at := len(p)
+	p = tree(append(p, jump(unix.BPF_JGE, s[half].from, 0, 0)), s[:half])
+	if low := len(p) - at - 1; low <= math.MaxUint8 {
+		p[at].Jt = uint8(low)
+	} else { // too far for a conditional jump
+		p[at].Jf = 1
+		p = slices.Insert(p, at+1, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(low)})
 	}
-	return append(append(p, low...), high...)
+	return tree(p, s[half:])
 }
 
 // leaf looks at the arguments and answers.
-func (s span) leaf() []unix.SockFilter {
-	var p []unix.SockFilter
-	for _, c := range s.when {
+func (r *row) leaf(p []unix.SockFilter) []unix.SockFilter {
+	for _, c := range r.when {
 		p = append(p, load(offArg0+8*uint32(c.arg)))
 		switch {
 		case c.noBits != 0:
@@ -135,24 +151,25 @@ func (s span) leaf() []unix.SockFilter {
 			p = append(p, answers(c.errno))
 		}
 	}
-	return append(p, answers(s.errno))
+	return append(p, answers(r.errno))
 }
 
 // assemble turns a table of what is allowed into a filter program. Another architecture has other
 // numbers and is refused whole; x32 is numbers so high that no row has them.
 func assemble(arch uint32, t table) []unix.SockFilter {
-	p := []unix.SockFilter{load(offArch), jump(unix.BPF_JEQ, arch, 1, 0), answers(unix.ENOSYS), load(offNr)}
-	return append(p, tree(t.spans(unix.ENOSYS))...)
+	p := append(make([]unix.SockFilter, 0, 512), load(offArch), jump(unix.BPF_JEQ, arch, 1, 0), answers(unix.ENOSYS), load(offNr))
+	return tree(p, t.spans(unix.ENOSYS))
 }
 
 // assembleSmall is the filter of a launch that is not isolated: what it does not name and what was known
 // when it was revised may be done. Programs of 32 bits go on running: compat is their
 // architecture and of its numbers other is about.
 func assembleSmall(arch uint32, t table, compat uint32, other table) []unix.SockFilter {
-	native := append([]unix.SockFilter{load(offNr)}, tree(t.spans(0))...)
-	p := append([]unix.SockFilter{load(offArch), jump(unix.BPF_JEQ, arch, 0, uint8(len(native)))}, native...)
+	p := append(make([]unix.SockFilter, 0, 128), load(offArch), jump(unix.BPF_JEQ, arch, 0, 0), load(offNr))
+	p = tree(p, t.spans(0))
+	p[1].Jf = uint8(len(p) - 2)
 	p = append(p, jump(unix.BPF_JEQ, compat, 1, 0), answers(unix.ENOSYS), load(offNr))
-	return append(p, tree(other.spans(0))...)
+	return tree(p, other.spans(0))
 }
 
 // seccomp puts the filter of an isolated launch on the calling thread, which has
