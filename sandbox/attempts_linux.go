@@ -59,6 +59,7 @@ func (p *prober) attempt(r *report, b *bait, ring int) {
 	privileges(add)
 	add("share the session keyring", ring != 0 && ring != b.Keyring, fmt.Sprint(ring == b.Keyring))
 	p.limits(is)
+	p.exceed(add, is)
 }
 
 // unseen tells whether a file of the host is out of sight. A directory of the name
@@ -180,8 +181,8 @@ func privileges(add func(string, bool, string)) {
 
 // limits tries to exceed each limit that can be tried at little cost. Some are not on us,
 // but the command takes them upon itself or is not started; here they are for a moment, to
-// see that the kernel keeps them. What is not tried: processes, time, and what a control
-// group bounds.
+// see that the kernel keeps them. Those of processes and of what a control group bounds are
+// tried by exceed; time is not.
 func (p *prober) limits(is func(string, error, ...unix.Errno)) {
 	l := p.spec.Limits.withDefaults()
 	if l.Files >= ownFiles {
@@ -431,25 +432,37 @@ func (b *Boundary) isolated(s *Spec, r report, places int, bounded []string) {
 			network = "no network but through a proxy"
 		}
 		b.Evidence += fmt.Sprintf("; private root, Landlock, system call filter, %s, no capability; %d attempts from inside to read %d places outside, to reach the host's sockets, processes and addresses, and to make forbidden system calls all failed", network, len(r.Reached)+len(r.Attempts), places)
-		b.Evidence += "; limits " + limitsSaid(l)
+		b.Evidence += "; limits " + limitsSaid(l, bounded, os.Geteuid() == 0)
 	}
 }
 
-// limitsSaid tells the limits whose excess was tried and failed from those that are only set.
-func limitsSaid(l Limits) string {
-	tried, set := []string{"descriptors"}, []string{"wall clock"}
+// limitsSaid tells the limits whose excess was tried and failed, those that were lowered for the
+// try and then set and read back, and those that are only set. bounded are those of the control group.
+func limitsSaid(l Limits, bounded []string, root bool) string {
+	in := func(c string) bool { return slices.Contains(bounded, c) }
+	var tried, lowered, back, set []string
 	for _, x := range []struct {
-		on    uint64
-		name  string
-		tried bool
-	}{{l.FileSize, "file size", true}, {l.Memory, "memory of a process", true}, {l.Processes, "processes", false}, {l.CPUPct, "processor time", false}} {
-		switch {
-		case x.on == 0:
-		case x.tried:
-			tried = append(tried, x.name)
-		default:
-			set = append(set, x.name)
+		on   bool
+		to   *[]string
+		name string
+	}{
+		{true, &tried, "descriptors"}, {l.FileSize > 0, &tried, "file size"}, {l.Memory > 0, &tried, "memory of a process"},
+		{in(cgroup.Memory), &lowered, "memory of the run"}, {l.Processes > 0 && (in(cgroup.Pids) || !root), &lowered, "processes"},
+		{in(cgroup.CPU), &back, "processor time"},
+		{true, &set, "wall clock"},
+	} {
+		if x.on {
+			*x.to = append(*x.to, x.name)
 		}
 	}
-	return "tried to exceed: " + strings.Join(tried, ", ") + "; set, not tried: " + strings.Join(set, ", ")
+	var out []string
+	for _, x := range []struct {
+		how   string
+		names []string
+	}{{"tried to exceed", tried}, {"tried to exceed lower ones, then set and read back", lowered}, {"set and read back, not tried", back}, {"set, not tried", set}} {
+		if len(x.names) > 0 {
+			out = append(out, x.how+": "+strings.Join(x.names, ", "))
+		}
+	}
+	return strings.Join(out, "; ")
 }

@@ -7,6 +7,13 @@ var (
 	MediatedLayers = []string{layerRoot, layerShield, layerSeccomp, layerNetwork, layerCgroups}
 )
 
+// GroupLimits is the layer by which the limits of the control group would be tried at their real
+// values: as if they did not hold at those of the try.
+const GroupLimits = layerGroupLimits
+
+// ProcessLimits is that of the limits of each process.
+const ProcessLimits = layerLimits
+
 // Without returns s with one layer left out. Only the tests of this room can: the
 // program has no switch that weakens a launch.
 func Without(s Spec, layer string) Spec {

@@ -28,8 +28,8 @@ func newGroup() (g *cgroup.Group, sweep func(), err error) {
 
 // bound asks the group for the limits of l that it can have, and hands the child half
 // the descriptors by which the command enters. It returns what is in force and why the
-// rest is not.
-func (h *half) bound(l Limits) (enter []*os.File, held []string, why string) {
+// rest is not. With lower these are to be tried before settle puts them in force.
+func (h *half) bound(l Limits, lower bool) (enter []*os.File, held []string, why string) {
 	want := cgroup.Limits{MemoryBytes: l.Memory, Processes: l.Processes, CPUPct: l.CPUPct}
 	if want == (cgroup.Limits{}) {
 		return nil, nil, ""
@@ -41,7 +41,13 @@ func (h *half) bound(l Limits) (enter []*os.File, held []string, why string) {
 		return nil, nil, "no control group: " + reason(h.groupErr)
 	}
 	enter, have, missing, err := h.group.Bound(want)
+	if err == nil && lower {
+		err = h.group.Lower()
+	}
 	if err != nil {
+		for _, f := range enter {
+			f.Close()
+		}
 		return nil, nil, reason(err)
 	}
 	var no []string
@@ -54,6 +60,27 @@ func (h *half) bound(l Limits) (enter []*os.File, held []string, why string) {
 	slices.Sort(no)
 	slices.Sort(held)
 	return enter, held, strings.Join(no, ", ")
+}
+
+// settle puts the limits of the launch in force after they were tried, and answers for each
+// whether the kernel counted the try and says what was set.
+func (h *half) settle(held []string) ([]Attempt, error) {
+	if len(held) == 0 {
+		return nil, nil
+	}
+	doubts, err := h.group.Settle()
+	if err != nil {
+		return nil, err
+	}
+	var out []Attempt
+	for _, c := range held {
+		a := Attempt{"the run's limit of " + c, true, "read back"}
+		if d := doubts[c]; d != nil {
+			a.Held, a.Answer = false, reason(d)
+		}
+		out = append(out, a)
+	}
+	return out, nil
 }
 
 // reason is the system's alone where there is one: a group's path has a random part, and
@@ -107,7 +134,7 @@ func groupsAnswer(h *half) Cap {
 	if h.group == nil {
 		return answer(h.groupErr)
 	}
-	enter, held, why := h.bound(Limits{Memory: minMemory, Processes: 1000, CPUPct: 100})
+	enter, held, why := h.bound(Limits{Memory: minMemory, Processes: 1000, CPUPct: 100}, false)
 	for _, f := range enter {
 		f.Close()
 	}

@@ -126,6 +126,72 @@ func TestLimitsAreOnTheCommand(t *testing.T) {
 	}
 }
 
+// What bounds the whole run is tried in each launch, and noticed where it does not hold. Without
+// control groups, as for an ordinary user, it is the number of the user's processes.
+func TestRunLimitsAreTried(t *testing.T) {
+	w := isolated(t)
+	spec := func(off string) sandbox.Spec {
+		w.fresh(t)
+		s := w.alone("for i in 1 2 3 4 5 6 7 8; do sleep 0 & done; wait; head -c 8000000 /dev/zero | tail -c 8000000 | wc -c")
+		s.Limits.Processes, s.Limits.CPUPct = 5000, 150
+		if off != "" {
+			s = sandbox.Without(s, off)
+			s.Require, s.Isolate = sandbox.Advisory, true
+		}
+		return s
+	}
+	answers := func(b sandbox.Boundary) map[string]string {
+		out := map[string]string{}
+		for _, a := range b.Attempts {
+			out[a.Name] = a.Answer
+			if !a.Held {
+				out[a.Name] += ", open"
+			}
+		}
+		return out
+	}
+	res := run(t, w.caps, spec(""))
+	got, b := answers(res.Boundary), res.Boundary
+	if out := string(res.Stdout); b.Level != sandbox.Isolated || out != "8000000\n" {
+		t.Errorf("under the limits of the launch: %s %q %s", b.Level, out, b.Evidence)
+	}
+	type tried struct{ name, held, open, off string }
+	var all []tried
+	if os.Geteuid() == 0 {
+		if !cmp.Equal(b.Bounded, []string{"cpu", "memory", "pids"}) {
+			need.Missing(t, "control groups bound only %v", b.Bounded)
+		}
+		all = []tried{
+			{"start a process too many of the run", "EAGAIN", "done, open", sandbox.GroupLimits},
+			{"keep more memory than the run may have", "taken back", "kept, open", sandbox.GroupLimits},
+		}
+		for _, c := range b.Bounded {
+			if a := got["the run's limit of "+c]; a != "read back" {
+				t.Errorf("%s: %q", c, a)
+			}
+		}
+		if want := "tried to exceed lower ones, then set and read back: memory of the run, processes; set and read back, not tried: processor time; set, not tried: wall clock"; !strings.Contains(b.Evidence, want) {
+			t.Errorf("not in the evidence: %s: %s", want, b.Evidence)
+		}
+	} else {
+		all = []tried{{"start a process too many of a user", "EAGAIN", "done, open", sandbox.ProcessLimits}}
+	}
+	for _, a := range all {
+		if got[a.name] != a.held {
+			t.Errorf("%s: %q, want %q", a.name, got[a.name], a.held)
+		}
+		less := run(t, w.caps, spec(a.off)).Boundary
+		if got := answers(less)[a.name]; got != a.open || less.Level != sandbox.MediatedWrite {
+			t.Errorf("%s without %s: %q, want %q; %s: %s", a.name, a.off, got, a.open, less.Level, less.Evidence)
+		}
+		s := spec(a.off)
+		s.Require = sandbox.Isolated
+		if _, err := sandbox.Run(context.Background(), w.caps, s); !errors.Is(err, sandbox.ErrUnsupported) {
+			t.Errorf("required without %s: %v", a.off, err)
+		}
+	}
+}
+
 // SB-01: with one layer less the level drops by itself, and a required one is refused.
 func TestSB01_EachLayerCounts(t *testing.T) {
 	w := isolated(t)

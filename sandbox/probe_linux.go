@@ -32,7 +32,9 @@ type prober struct {
 	marker     string
 	spec       *Spec
 	namespaces bool
-	noLimits   bool // a test left them out
+	noLimits   bool     // a test left them out
+	groups     []int    // descriptors by which to enter control groups
+	bounded    []string // what these bound
 	pinned     string
 	ruled      bool // no namespaces, but rules that were seen to hold
 	made       []string

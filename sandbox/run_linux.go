@@ -106,7 +106,7 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	p.watching.Add(1)
 	go p.watch(ctx)
 	o := order{Spec: s, Namespaces: namespaces, Rules: rules, PrivateRoot: caps.PrivateRoot.Answer == Yes, Marker: marker, Pinned: pinned, Off: s.off}
-	enter, held, unbound := h.bound(s.Limits)
+	enter, held, unbound := h.bound(s.Limits, s.Isolate && !slices.Contains(s.off, layerGroupLimits))
 	o.Groups, o.Bounded = len(enter), held
 	defer func() {
 		for _, f := range enter {
@@ -203,6 +203,13 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, 
 	var problems []string
 	if l != nil {
 		problems = l.problems()
+	}
+	if p.spec.Isolate {
+		settled, err := p.half.settle(o.Bounded)
+		if err != nil {
+			return fmt.Errorf("start sandbox: set limits: %w", err)
+		}
+		r.Attempts = append(r.Attempts, settled...)
 	}
 	p.boundary = verdict(&p.spec, r, o.Marker, o.Namespaces, problems)
 	if p.spec.Isolate && l != nil {

@@ -230,7 +230,8 @@ type Boundary struct {
 	NetworkOff  bool   // own network namespace
 	Evidence    string // one sentence for the receipt
 	// Bounded names what a control group bounds for the run as a whole: memory, pids,
-	// cpu. What was asked for and is not in here is bounded per process or not at all.
+	// cpu. What was asked for and is not in here is bounded per process or not at all. In an
+	// isolated launch memory and pids were tried at a lower value, and all were read back.
 	Bounded []string
 	// Egress is what the proxy lets through; nil where there is none.
 	Egress []string
@@ -280,15 +281,16 @@ type Attempt struct {
 // The layers of a launch that can be left out by a test, to see that the
 // probe notices.
 const (
-	layerRoot       = "private root"
-	layerShield     = "shields"
-	layerLandlock   = "landlock"
-	layerSeccomp    = "seccomp"
-	layerNetwork    = "network namespace"
-	layerPrivileges = "privileges"
-	layerKeyring    = "session keyring"
-	layerLimits     = "limits"
-	layerCgroups    = "no control group namespaces"
+	layerRoot        = "private root"
+	layerShield      = "shields"
+	layerLandlock    = "landlock"
+	layerSeccomp     = "seccomp"
+	layerNetwork     = "network namespace"
+	layerPrivileges  = "privileges"
+	layerKeyring     = "session keyring"
+	layerLimits      = "limits"
+	layerGroupLimits = "limits of the whole run"
+	layerCgroups     = "no control group namespaces"
 )
 
 // Result is how a run ended. All processes of the run are dead and all output

@@ -126,11 +126,20 @@ func (l Limits) of(controller string) uint64 {
 
 // Group is a control group of our own. It is for one owner at a time.
 type Group struct {
-	tree  Tree
-	name  string
-	top   string // in the unified hierarchy, "" when there is none
-	init  *os.File
-	extra []string // directories of version 1
+	tree   Tree
+	name   string
+	top    string // in the unified hierarchy, "" when there is none
+	init   *os.File
+	extra  []string // directories of version 1
+	bounds []bound  // in force
+}
+
+// bound is one controller's limit on a group.
+type bound struct {
+	controller, dir string
+	n               uint64
+	v1              bool
+	lowered         bool
 }
 
 // New makes a group. A system that gives no place for one is an error: EACCES, EPERM
@@ -202,6 +211,7 @@ func (g *Group) Bound(l Limits) (enter []*os.File, held map[string]bool, why map
 		if why[c] = set(main, settings(c, l.of(c), false)); why[c] == nil {
 			delete(why, c)
 			held[c] = true
+			g.bounds = append(g.bounds, bound{controller: c, dir: main, n: l.of(c)})
 		}
 	}
 	for _, dir := range append([]string{main}, g.extra...) {
@@ -273,7 +283,82 @@ func (g *Group) boundV1(own, c string, n uint64) error {
 	if !slices.Contains(g.extra, dir) { // one hierarchy may have several controllers
 		g.extra = append(g.extra, dir)
 	}
-	return set(dir, settings(c, n, true))
+	err := set(dir, settings(c, n, true))
+	if err == nil {
+		g.bounds = append(g.bounds, bound{controller: c, dir: dir, n: n, v1: true})
+	}
+	return err
+}
+
+// LowMemory is the limit of memory in a group that is lowered, in bytes.
+func LowMemory() uint64 { return 256 * uint64(os.Getpagesize()) }
+
+// Lower puts limits in force that cost little to exceed, in the place of those of Bound: no process
+// beside one, and LowMemory. Processor time keeps its limit, as to be held up takes as long
+// as the period over which it is counted. It is for who tries them, and ends with Settle.
+func (g *Group) Lower() error {
+	for i, b := range g.bounds {
+		n := map[string]uint64{Pids: 1, Memory: LowMemory()}[b.controller]
+		if n == 0 {
+			continue
+		}
+		// Of memory the first is the limit itself; the one with swap may not be below it, and stays.
+		if err := set(b.dir, settings(b.controller, n, b.v1)[:1]); err != nil {
+			return err
+		}
+		g.bounds[i].lowered = true
+	}
+	return nil
+}
+
+// Settle puts the limits of Bound in force again. doubts has, by its controller, what is
+// not as it has to be: nothing was refused while a limit was lowered, as the kernel
+// counts it, or what it says now is not what was set.
+func (g *Group) Settle() (doubts map[string]error, err error) {
+	doubts = map[string]error{}
+	for i, b := range g.bounds {
+		if b.lowered {
+			if n, err := b.refusals(); err != nil || n == 0 {
+				doubts[b.controller] = errors.Join(err, errors.New("nothing was refused at a lower limit"))
+			}
+			if err := set(b.dir, settings(b.controller, b.n, b.v1)[:1]); err != nil {
+				return nil, err
+			}
+			g.bounds[i].lowered = false
+		}
+		for _, s := range settings(b.controller, b.n, b.v1) {
+			got, err := os.ReadFile(filepath.Join(b.dir, s.file))
+			want := s.value
+			if n, perr := strconv.ParseUint(want, 10, 64); perr == nil && b.controller == Memory && n > 1 {
+				want = strconv.FormatUint(n&^uint64(os.Getpagesize()-1), 10) // whole pages
+			}
+			if is := strings.TrimSpace(string(got)); is != want && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
+				doubts[b.controller] = errors.Join(err, fmt.Errorf("%s is %.40q, not %q", s.file, is, want))
+			}
+		}
+	}
+	return doubts, nil
+}
+
+// refusals is how often the kernel kept somebody within the limit.
+func (b bound) refusals() (uint64, error) {
+	file, key := "pids.events", "max "
+	switch {
+	case b.controller == Memory && b.v1:
+		file, key = "memory.failcnt", ""
+	case b.controller == Memory:
+		file = "memory.events"
+	}
+	raw, err := os.ReadFile(filepath.Join(b.dir, file))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), key); ok {
+			return strconv.ParseUint(n, 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s: %.40q", file, raw)
 }
 
 // setting is a file of a controller. An optional one is missing on some kernels, where

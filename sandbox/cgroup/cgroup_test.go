@@ -272,6 +272,85 @@ func TestBoundsHold(t *testing.T) {
 	}
 }
 
+// While limits are lowered a second process and more memory are refused; afterwards those of
+// Bound hold, and what was not tried is doubted.
+func TestLowerAndSettle(t *testing.T) {
+	for _, try := range []string{"echo start >&2; true & wait", "true"} {
+		_, g := group(t)
+		enter, held, _, err := g.Bound(Limits{MemoryBytes: 64 << 20, Processes: 20, CPUPct: 50})
+		must(t, err)
+		if !held[Pids] {
+			need.Missing(t, "processes cannot be bounded")
+		}
+		run := func(script string) (string, error) {
+			in := ""
+			for i := range enter {
+				in += fmt.Sprintf("echo 0 >&%d; ", 3+i)
+			}
+			c := exec.Command("sh", "-c", in+script)
+			c.ExtraFiles = enter
+			b, err := c.CombinedOutput()
+			return string(b), err
+		}
+		must(t, g.Lower())
+		out, err := run(try)
+		forks := try != "true"
+		if forks && err == nil {
+			t.Errorf("a second process where there may be one: %s", out)
+		}
+		doubts, err := g.Settle()
+		must(t, err)
+		if (doubts[Pids] == nil) != forks || doubts[CPU] != nil {
+			t.Errorf("tried with %q: %v", try, doubts)
+		}
+		if out, err := run("true & true & wait; echo in"); err != nil || out != "in\n" {
+			t.Errorf("under the limits: %v %s", err, out)
+		}
+		for _, f := range enter {
+			f.Close()
+		}
+	}
+}
+
+// What the kernel counted and what it says is set, in either version, on files of ours.
+func TestSettleReads(t *testing.T) {
+	page := uint64(os.Getpagesize())
+	n := 100*page + 1
+	whole, asked := fmt.Sprint(100*page), fmt.Sprint(n)
+	for _, c := range []struct {
+		name  string
+		b     bound
+		files map[string]string
+		doubt string
+	}{
+		{"pids", bound{controller: Pids, n: 20}, map[string]string{"pids.max": "1", "pids.events": "max 1\n"}, ""},
+		{"pids, none refused", bound{controller: Pids, n: 20}, map[string]string{"pids.max": "1", "pids.events": "max 0\n"}, "nothing was refused"},
+		{"pids, not counted", bound{controller: Pids, n: 20}, map[string]string{"pids.max": "1", "pids.events": "else 1\n"}, "nothing was refused"},
+		{"pids, another value", bound{controller: Pids, n: 20}, map[string]string{"pids.max": "1xx", "pids.events": "max 1\n"}, `pids.max is "20x"`},
+		{"memory", bound{controller: Memory, n: 100 * page}, map[string]string{"memory.max": "1", "memory.events": "low 7\nhigh 7\nmax 3\noom 0\n", "memory.swap.max": "0"}, ""},
+		{"memory, none refused", bound{controller: Memory, n: 100 * page}, map[string]string{"memory.max": "1", "memory.events": "low 7\nhigh 7\nmax 0\noom 7\n"}, "nothing was refused"},
+		{"memory, with swap", bound{controller: Memory, n: 100 * page}, map[string]string{"memory.max": "1", "memory.events": "max 3\n", "memory.swap.max": "max"}, `memory.swap.max is "max"`},
+		{"memory, not whole pages", bound{controller: Memory, n: n}, map[string]string{"memory.max": asked, "memory.events": "max 3\n"}, "memory.max is \"" + asked + "\", not \"" + whole},
+		{"memory, version 1", bound{controller: Memory, n: 100 * page, v1: true}, map[string]string{"memory.limit_in_bytes": "1", "memory.failcnt": "9\n"}, ""},
+		{"memory, version 1, none refused", bound{controller: Memory, n: 100 * page, v1: true}, map[string]string{"memory.limit_in_bytes": "1", "memory.failcnt": "0\n"}, "nothing was refused"},
+		{"cpu", bound{controller: CPU, n: 50}, map[string]string{"cpu.max": "50000 100000\n"}, ""},
+		{"cpu, another value", bound{controller: CPU, n: 50}, map[string]string{"cpu.max": "max 100000\n"}, `cpu.max is "max 100000"`},
+		{"cpu, version 1", bound{controller: CPU, n: 50, v1: true}, map[string]string{"cpu.cfs_period_us": "100000\n", "cpu.cfs_quota_us": "-1\n"}, `cpu.cfs_quota_us is "-1"`},
+	} {
+		c.b.dir = t.TempDir()
+		for f, text := range c.files {
+			must(t, os.WriteFile(filepath.Join(c.b.dir, f), []byte(text), 0o644))
+		}
+		c.b.lowered = c.b.controller != CPU
+		g := &Group{bounds: []bound{c.b}}
+		doubts, err := g.Settle()
+		must(t, err)
+		if d := doubts[c.b.controller]; (d == nil) != (c.doubt == "") || d != nil && !strings.Contains(d.Error(), c.doubt) {
+			t.Errorf("%s: %v, want %q", c.name, d, c.doubt)
+		}
+	}
+}
+
 // A process that is alone in its group moves into a part of it to hand a controller
 // down; one that is not moves nobody.
 func TestDelegate(t *testing.T) {
