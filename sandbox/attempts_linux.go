@@ -402,7 +402,7 @@ const attemptsMade = 30
 
 // isolated raises a proven MediatedWrite to Isolated where everything that was tried
 // failed, or says why not.
-func (b *Boundary) isolated(s *Spec, r report, places int, bounded []string) {
+func (b *Boundary) isolated(s *Spec, r report, places int, bounded []string, thorough bool) {
 	var broken []string
 	for _, a := range r.Attempts {
 		if !a.Held {
@@ -432,13 +432,14 @@ func (b *Boundary) isolated(s *Spec, r report, places int, bounded []string) {
 			network = "no network but through a proxy"
 		}
 		b.Evidence += fmt.Sprintf("; private root, Landlock, system call filter, %s, no capability; %d attempts from inside to read %d places outside, to reach the host's sockets, processes and addresses, and to make forbidden system calls all failed", network, len(r.Reached)+len(r.Attempts), places)
-		b.Evidence += "; limits " + limitsSaid(l, bounded, os.Geteuid() == 0)
+		b.Evidence += "; limits " + limitsSaid(l, bounded, thorough, os.Geteuid() == 0)
 	}
 }
 
 // limitsSaid tells the limits whose excess was tried and failed, those that were lowered for the
-// try and then set and read back, and those that are only set. bounded are those of the control group.
-func limitsSaid(l Limits, bounded []string, root bool) string {
+// try and then set and read back, and those that are only set. bounded are those of the control group;
+// that of processor time was tried where thorough says so.
+func limitsSaid(l Limits, bounded []string, thorough, root bool) string {
 	in := func(c string) bool { return slices.Contains(bounded, c) }
 	var tried, lowered, back, set []string
 	for _, x := range []struct {
@@ -448,7 +449,7 @@ func limitsSaid(l Limits, bounded []string, root bool) string {
 	}{
 		{true, &tried, "descriptors"}, {l.FileSize > 0, &tried, "file size"}, {l.Memory > 0, &tried, "memory of a process"},
 		{in(cgroup.Memory), &lowered, "memory of the run"}, {l.Processes > 0 && (in(cgroup.Pids) || !root), &lowered, "processes"},
-		{in(cgroup.CPU), &back, "processor time"},
+		{in(cgroup.CPU) && thorough, &lowered, "processor time"}, {in(cgroup.CPU) && !thorough, &back, "processor time"},
 		{true, &set, "wall clock"},
 	} {
 		if x.on {

@@ -213,7 +213,7 @@ func sessionKeyring() int {
 
 // probe makes the proof and asks the parent whether to go on.
 func (c *child) probe() (bool, error) {
-	p := &prober{marker: c.order.Marker, spec: &c.order.Spec, pinned: c.order.Pinned, namespaces: c.order.Namespaces, noLimits: !c.isolating(layerLimits), groups: c.groups, bounded: c.order.Bounded}
+	p := &prober{marker: c.order.Marker, spec: &c.order.Spec, pinned: c.order.Pinned, namespaces: c.order.Namespaces, noLimits: !c.isolating(layerLimits), groups: c.groups, bounded: c.order.Bounded, thorough: c.order.Thorough}
 	if c.order.Rules {
 		r := p.caged(c.order.Bait, c.cage, c.unruled)
 		return c.ask(p, &r)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/aspengine/asp/sandbox/cgroup"
@@ -24,8 +25,10 @@ type trier struct {
 	groups []int
 	rlimit *unix.Rlimit // on processes, nil for none to be tried; its maximum is the one in force
 	memory []byte       // to be touched, nil for none
+	burn   int64        // processor time to be used, in nanoseconds
 	found  *found
 	low    unix.Rlimit
+	used   unix.Timespec
 	zero   [1]byte
 }
 
@@ -33,13 +36,13 @@ type trier struct {
 type found struct {
 	user, group syscall.Errno // why there was no process more; 0 where there was
 	entered     syscall.Errno
-	lost        uintptr // pages that the kernel took back
+	lost        uintptr // 1 where the kernel took a page back
 }
 
 const notTried = syscall.Errno(1 << 16)
 
 // chunk is how much of the memory may be needed at once, in pages.
-const chunk = 64
+const chunk = 32
 
 // exceed tries what bounds the whole run, and the user's number of processes.
 func (p *prober) exceed(add func(string, bool, string), is func(string, error, ...unix.Errno)) {
@@ -57,11 +60,16 @@ func (p *prober) exceed(add func(string, bool, string), is func(string, error, .
 			t.low = *t.rlimit
 		}
 	}
-	if t.rlimit == nil && !pids && !memory {
+	if p.thorough && slices.Contains(p.bounded, cgroup.CPU) {
+		// Five times what there may be at once. That it was held up the parent hears of the kernel: from in here
+		// it looks like a busy machine.
+		t.burn = int64(5 * time.Millisecond)
+	}
+	if t.rlimit == nil && !pids && !memory && t.burn == 0 {
 		return
 	}
 	if memory {
-		b, err := unix.Mmap(-1, 0, int(2*cgroup.LowMemory()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		b, err := unix.Mmap(-1, 0, int(cgroup.LowMemory()*3/2), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 		if err != nil {
 			is("get memory to touch", err)
 			return
@@ -136,6 +144,8 @@ func (t *trier) fork(page uintptr) (pid uintptr, errno syscall.Errno) {
 	var (
 		e     syscall.Errno
 		n     uintptr
+		more  uintptr
+		flags = uintptr(unix.SIGCHLD) | unix.CLONE_VFORK | sharesMemory
 		i     int
 		at    uintptr
 		end   = uintptr(len(t.memory))
@@ -152,10 +162,10 @@ func (t *trier) fork(page uintptr) (pid uintptr, errno syscall.Errno) {
 		if _, _, e = syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NPROC, uintptr(unsafe.Pointer(&t.low)), 0, 0, 0); e != 0 {
 			goto done
 		}
-		if n, _, e = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0); n == 0 && e == 0 {
+		if more, n = rawFork(unix.SYS_CLONE, flags, 0, 0); n == 0 && more == 0 {
 			goto done // one process too many: it goes
 		}
-		found.user = e
+		found.user = syscall.Errno(n)
 		_, _, _ = syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NPROC, uintptr(unsafe.Pointer(t.rlimit)), 0, 0, 0)
 	}
 	for i = range t.groups {
@@ -165,11 +175,11 @@ func (t *trier) fork(page uintptr) (pid uintptr, errno syscall.Errno) {
 		}
 	}
 	found.entered = 0
-	if n, _, e = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0); n == 0 && e == 0 {
+	if more, n = rawFork(unix.SYS_CLONE, flags, 0, 0); n == 0 && more == 0 {
 		goto done
 	}
-	found.group = e
-	// Twice as much memory as there may be, given up again as it goes on but not taken away: at the
+	found.group = syscall.Errno(n)
+	// Half as much again as there may be, given up again as it goes on but not taken away: at the
 	// limit the kernel takes it back, and where there is none it stays. To touch it until the kernel kills was
 	// rejected: that is written into the machine's log, and counted for every group above, at which a
 	// service manager may end what asp itself runs in.
@@ -179,9 +189,14 @@ func (t *trier) fork(page uintptr) (pid uintptr, errno syscall.Errno) {
 			_, _, _ = syscall.RawSyscall(unix.SYS_MADVISE, uintptr(unsafe.Add(base, at-(chunk-1)*page)), chunk*page, unix.MADV_FREE)
 		}
 	}
-	for at = 0; at < end; at += page {
+	for at = 0; at < end && found.lost == 0; at += page {
 		if *(*byte)(unsafe.Add(base, at)) == 0 {
-			found.lost++
+			found.lost = 1
+		}
+	}
+	for t.burn > 0 && t.used.Sec*1e9+t.used.Nsec < t.burn {
+		if _, _, e = syscall.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&t.used)), 0); e != 0 {
+			goto done
 		}
 	}
 done:

@@ -28,8 +28,9 @@ func newGroup() (g *cgroup.Group, sweep func(), err error) {
 
 // bound asks the group for the limits of l that it can have, and hands the child half
 // the descriptors by which the command enters. It returns what is in force and why the
-// rest is not. With lower these are to be tried before settle puts them in force.
-func (h *half) bound(l Limits, lower bool) (enter []*os.File, held []string, why string) {
+// rest is not. With lower they are to be tried before settle puts them in force, that of
+// processor time with cpu.
+func (h *half) bound(l Limits, lower, cpu bool) (enter []*os.File, held []string, why string) {
 	want := cgroup.Limits{MemoryBytes: l.Memory, Processes: l.Processes, CPUPct: l.CPUPct}
 	if want == (cgroup.Limits{}) {
 		return nil, nil, ""
@@ -42,7 +43,7 @@ func (h *half) bound(l Limits, lower bool) (enter []*os.File, held []string, why
 	}
 	enter, have, missing, err := h.group.Bound(want)
 	if err == nil && lower {
-		err = h.group.Lower()
+		err = h.group.Lower(cpu)
 	}
 	if err != nil {
 		for _, f := range enter {
@@ -62,19 +63,26 @@ func (h *half) bound(l Limits, lower bool) (enter []*os.File, held []string, why
 	return enter, held, strings.Join(no, ", ")
 }
 
-// settle puts the limits of the launch in force after they were tried, and answers for each
-// whether the kernel counted the try and says what was set.
-func (h *half) settle(held []string) ([]Attempt, error) {
+// settle puts the limits of the launch in force after they were tried, that of processor time
+// with cpu, and answers for each whether the kernel counted the try and says what was set.
+func (h *half) settle(held []string, cpu bool) ([]Attempt, error) {
 	if len(held) == 0 {
 		return nil, nil
 	}
-	doubts, err := h.group.Settle()
+	tried := []string{cgroup.Pids, cgroup.Memory}
+	if cpu {
+		tried = append(tried, cgroup.CPU)
+	}
+	doubts, err := h.group.Settle(tried...)
 	if err != nil {
 		return nil, err
 	}
 	var out []Attempt
 	for _, c := range held {
-		a := Attempt{"the run's limit of " + c, true, "read back"}
+		a := Attempt{"exceed the run's limit of " + c, true, "refused, and read back"}
+		if !slices.Contains(tried, c) {
+			a = Attempt{"the run's limit of " + c, true, "read back"}
+		}
 		if d := doubts[c]; d != nil {
 			a.Held, a.Answer = false, reason(d)
 		}
@@ -134,7 +142,7 @@ func groupsAnswer(h *half) Cap {
 	if h.group == nil {
 		return answer(h.groupErr)
 	}
-	enter, held, why := h.bound(Limits{Memory: minMemory, Processes: 1000, CPUPct: 100}, false)
+	enter, held, why := h.bound(Limits{Memory: minMemory, Processes: 1000, CPUPct: 100}, false, false)
 	for _, f := range enter {
 		f.Close()
 	}

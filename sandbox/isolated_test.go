@@ -165,9 +165,9 @@ func TestRunLimitsAreTried(t *testing.T) {
 			{"start a process too many of the run", "EAGAIN", "done, open", sandbox.GroupLimits},
 			{"keep more memory than the run may have", "taken back", "kept, open", sandbox.GroupLimits},
 		}
-		for _, c := range b.Bounded {
-			if a := got["the run's limit of "+c]; a != "read back" {
-				t.Errorf("%s: %q", c, a)
+		for name, want := range map[string]string{"exceed the run's limit of pids": "refused, and read back", "exceed the run's limit of memory": "refused, and read back", "the run's limit of cpu": "read back"} {
+			if got[name] != want {
+				t.Errorf("%s: %q", name, got[name])
 			}
 		}
 		if want := "tried to exceed lower ones, then set and read back: memory of the run, processes; set and read back, not tried: processor time; set, not tried: wall clock"; !strings.Contains(b.Evidence, want) {
@@ -175,6 +175,22 @@ func TestRunLimitsAreTried(t *testing.T) {
 		}
 	} else {
 		all = []tried{{"start a process too many of a user", "EAGAIN", "done, open", sandbox.ProcessLimits}}
+	}
+	// Processor time is tried where it is asked what can be had.
+	if os.Geteuid() == 0 {
+		const name, want = "exceed the run's limit of cpu", "refused, and read back"
+		b, err := sandbox.Prove(context.Background(), w.caps, spec(""))
+		must(t, err)
+		if got := answers(b)[name]; got != want || b.Level != sandbox.Isolated || !strings.Contains(b.Evidence, "set and read back: memory of the run, processes, processor time") {
+			t.Errorf("%s: %q, %s", name, got, b.Evidence)
+		}
+		s := spec("")
+		s.Limits.CPUPct = 1000
+		b, err = sandbox.Prove(context.Background(), w.caps, sandbox.Without(s, sandbox.GroupLimits))
+		must(t, err)
+		if got := answers(b)[name]; got == want || b.Level != sandbox.MediatedWrite {
+			t.Errorf("%s, when it is too high: %q, %s %s", name, got, b.Level, b.Evidence)
+		}
 	}
 	for _, a := range all {
 		if got[a.name] != a.held {

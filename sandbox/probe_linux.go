@@ -35,6 +35,7 @@ type prober struct {
 	noLimits   bool     // a test left them out
 	groups     []int    // descriptors by which to enter control groups
 	bounded    []string // what these bound
+	thorough   bool     // processor time is to be tried as well
 	pinned     string
 	ruled      bool // no namespaces, but rules that were seen to hold
 	made       []string

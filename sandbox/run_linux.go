@@ -105,8 +105,8 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	p := &Process{half: h, spec: s, started: time.Now(), running: make(chan struct{}), done: make(chan struct{})}
 	p.watching.Add(1)
 	go p.watch(ctx)
-	o := order{Spec: s, Namespaces: namespaces, Rules: rules, PrivateRoot: caps.PrivateRoot.Answer == Yes, Marker: marker, Pinned: pinned, Off: s.off}
-	enter, held, unbound := h.bound(s.Limits, s.Isolate && !slices.Contains(s.off, layerGroupLimits))
+	o := order{Spec: s, Namespaces: namespaces, Rules: rules, PrivateRoot: caps.PrivateRoot.Answer == Yes, Marker: marker, Pinned: pinned, Off: s.off, Thorough: s.thorough}
+	enter, held, unbound := h.bound(s.Limits, s.Isolate && !slices.Contains(s.off, layerGroupLimits), s.thorough)
 	o.Groups, o.Bounded = len(enter), held
 	defer func() {
 		for _, f := range enter {
@@ -205,7 +205,7 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, 
 		problems = l.problems()
 	}
 	if p.spec.Isolate {
-		settled, err := p.half.settle(o.Bounded)
+		settled, err := p.half.settle(o.Bounded, o.Thorough)
 		if err != nil {
 			return fmt.Errorf("start sandbox: set limits: %w", err)
 		}
@@ -213,7 +213,7 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, 
 	}
 	p.boundary = verdict(&p.spec, r, o.Marker, o.Namespaces, problems)
 	if p.spec.Isolate && l != nil {
-		p.boundary.isolated(&p.spec, r, len(l.bait.Outside), o.Bounded)
+		p.boundary.isolated(&p.spec, r, len(l.bait.Outside), o.Bounded, o.Thorough)
 	}
 	if p.proxy != nil {
 		p.boundary.egress(&p.spec, r)

@@ -216,6 +216,9 @@ type Spec struct {
 	// MergeOutput sends both streams to Result.Stdout, in the order written.
 	MergeOutput bool
 	off         []string // layers left out, for the tests of this room
+	// thorough has the limit of processor time tried as well: to be held up takes longer than
+	// the rest of the probe.
+	thorough bool
 	// Spare is a process made ready for this launch, or nil. It only saves time:
 	// one that does not fit is left alone.
 	Spare *Spare
@@ -231,7 +234,7 @@ type Boundary struct {
 	Evidence    string // one sentence for the receipt
 	// Bounded names what a control group bounds for the run as a whole: memory, pids,
 	// cpu. What was asked for and is not in here is bounded per process or not at all. In an
-	// isolated launch memory and pids were tried at a lower value, and all were read back.
+	// isolated launch memory and pids were tried at a lower value, cpu in that of Prove, and all were read back.
 	Bounded []string
 	// Egress is what the proxy lets through; nil where there is none.
 	Egress []string
@@ -329,11 +332,12 @@ func Prove(ctx context.Context, caps Caps, like Spec) (Boundary, error) {
 	}
 	like.Argv, like.Dir, like.Require, like.Isolate, like.Spare = []string{"true"}, "/", Advisory, true, nil
 	like.Env = map[string]string{"PATH": "/usr/bin:/bin"}
+	like.thorough = true
 	res, err := Run(ctx, caps, like)
 	if !errors.Is(err, ErrUnsupported) || ctx.Err() != nil {
 		return res.Boundary, err
 	}
-	like.Isolate = false
+	like.Isolate, like.thorough = false, false
 	less, lerr := Run(ctx, caps, like)
 	if lerr != nil {
 		return less.Boundary, lerr

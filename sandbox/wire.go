@@ -34,6 +34,7 @@ type order struct {
 	Off         []string // Spec.off
 	Groups      int      // descriptors that follow, by which to enter control groups
 	Bounded     []string // what these bound
+	Thorough    bool     // Spec.thorough
 }
 
 // bait is what a launch with a boundary is let loose on before the command.
@@ -118,6 +119,7 @@ func (o *order) fields(w *wire) {
 	w.strings(&o.Off)
 	number(w, &o.Groups)
 	w.strings(&o.Bounded)
+	w.bool(&o.Thorough)
 	if optional(w, &o.Bait) {
 		b := o.Bait
 		number(w, &b.Port)

@@ -139,7 +139,6 @@ type bound struct {
 	controller, dir string
 	n               uint64
 	v1              bool
-	lowered         bool
 }
 
 // New makes a group. A system that gives no place for one is an error: EACCES, EPERM
@@ -291,42 +290,53 @@ func (g *Group) boundV1(own, c string, n uint64) error {
 }
 
 // LowMemory is the limit of memory in a group that is lowered, in bytes.
-func LowMemory() uint64 { return 256 * uint64(os.Getpagesize()) }
+func LowMemory() uint64 { return 128 * uint64(os.Getpagesize()) }
 
 // Lower puts limits in force that cost little to exceed, in the place of those of Bound: no process
-// beside one, and LowMemory. Processor time keeps its limit, as to be held up takes as long
-// as the period over which it is counted. It is for who tries them, and ends with Settle.
-func (g *Group) Lower() error {
-	for i, b := range g.bounds {
-		n := map[string]uint64{Pids: 1, Memory: LowMemory()}[b.controller]
-		if n == 0 {
+// beside one, LowMemory, and where cpu is set a millisecond in four at most. It is for who tries them, and ends with Settle.
+func (g *Group) Lower(cpu bool) error {
+	for _, b := range g.bounds {
+		if b.controller == CPU && !cpu {
 			continue
 		}
-		// Of memory the first is the limit itself; the one with swap may not be below it, and stays.
-		if err := set(b.dir, settings(b.controller, n, b.v1)[:1]); err != nil {
+		if err := set(b.dir, b.low()); err != nil {
 			return err
 		}
-		g.bounds[i].lowered = true
 	}
 	return nil
 }
 
-// Settle puts the limits of Bound in force again. doubts has, by its controller, what is
-// not as it has to be: nothing was refused while a limit was lowered, as the kernel
-// counts it, or what it says now is not what was set.
-func (g *Group) Settle() (doubts map[string]error, err error) {
+func (b bound) low() []setting {
+	// No greater share than that of the limit, which was allowed here.
+	per := strconv.FormatUint(max(4000, 100_000/max(b.n, 1)), 10)
+	switch {
+	case b.controller == Pids:
+		return settings(Pids, 1, b.v1)
+	case b.controller == Memory:
+		// The first is the limit itself; the one with swap may not be below it, and stays.
+		return settings(Memory, LowMemory(), b.v1)[:1]
+	case b.v1:
+		return []setting{{"cpu.cfs_quota_us", "1000", false}, {"cpu.cfs_period_us", per, false}} // the quota first: it may not grow in between
+	}
+	return []setting{{"cpu.max", "1000 " + per, false}}
+}
+
+// Settle puts the limits of Bound in force again. tried are the controllers whose limits
+// somebody has tried to exceed. doubts has, by its controller, what is not as it has to be: nothing
+// was refused of what was tried, as the kernel counts it, or what it says now is not what was set.
+func (g *Group) Settle(tried ...string) (doubts map[string]error, err error) {
 	doubts = map[string]error{}
-	for i, b := range g.bounds {
-		if b.lowered {
+	for _, b := range g.bounds {
+		if slices.Contains(tried, b.controller) {
 			if n, err := b.refusals(); err != nil || n == 0 {
-				doubts[b.controller] = errors.Join(err, errors.New("nothing was refused at a lower limit"))
+				doubts[b.controller] = errors.Join(err, errors.New("nothing was refused"))
 			}
-			if err := set(b.dir, settings(b.controller, b.n, b.v1)[:1]); err != nil {
-				return nil, err
-			}
-			g.bounds[i].lowered = false
 		}
-		for _, s := range settings(b.controller, b.n, b.v1) {
+		list := settings(b.controller, b.n, b.v1)
+		if err := set(b.dir, list); err != nil {
+			return nil, err
+		}
+		for _, s := range list {
 			got, err := os.ReadFile(filepath.Join(b.dir, s.file))
 			want := s.value
 			if n, perr := strconv.ParseUint(want, 10, 64); perr == nil && b.controller == Memory && n > 1 {
@@ -348,6 +358,8 @@ func (b bound) refusals() (uint64, error) {
 		file, key = "memory.failcnt", ""
 	case b.controller == Memory:
 		file = "memory.events"
+	case b.controller == CPU:
+		file, key = "cpu.stat", "nr_throttled "
 	}
 	raw, err := os.ReadFile(filepath.Join(b.dir, file))
 	if err != nil {
