@@ -194,7 +194,7 @@ func attributeCalls() []uintptr {
 		unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_SETXATTRAT, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_REMOVEXATTRAT,
 		unix.SYS_FCHMOD, unix.SYS_FCHOWN, unix.SYS_FSETXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_FILE_SETATTR,
 		unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
-	}, archAttributes...)
+	}, archAttributes()...)
 }
 
 // sharedByKey are the calls by which processes share something that has a key and no path.

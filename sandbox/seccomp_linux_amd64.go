@@ -22,7 +22,9 @@ func archEverywhere() table {
 	}
 }
 
-var archAttributes = []uintptr{unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_UTIME, unix.SYS_UTIMES, unix.SYS_FUTIMESAT}
+func archAttributes() []uintptr {
+	return []uintptr{unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_UTIME, unix.SYS_UTIMES, unix.SYS_FUTIMESAT}
+}
 
 const compatArch = unix.AUDIT_ARCH_I386
 
