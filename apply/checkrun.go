@@ -28,7 +28,11 @@ import (
 func (e *Engine) runChecks(ctx context.Context, t *tx) error {
 	j := e.applyJudgement(t.r)
 	j.own, j.now, j.effects, j.perm, j.started = e.ownPolicy(t), t.candidate, t.effects, t.permOf(), t.started
-	j.drift = func(ctx context.Context) ([]string, error) { return t.drift(ctx, j.onTree.Swap(false)) }
+	j.drift = func(ctx context.Context) ([]string, error) {
+		out, err := t.drift(ctx, j.onTree.Swap(false))
+		j.learn(err == nil && len(out) == 0)
+		return out, err
+	}
 	j.ahead = t.verdictAhead
 	err := j.run(ctx)
 	t.answer.Notes = append(t.answer.Notes, j.notes...)

@@ -144,6 +144,7 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 		j.blocking = append(j.blocking, staleBaseline(fmt.Sprintf("%s moved while the checks ran", sampleOf(v.moved))))
 		j.decide()
 	}
+	j.learn(len(v.moved) == 0)
 	return v.conclude(ctx, j)
 }
 

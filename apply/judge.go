@@ -70,6 +70,7 @@ type judgement struct {
 	round    *round
 	asked    atomic.Bool // somebody was started or asked: not all was known
 	onTree   atomic.Bool // a command was started over a scratch tree, which shows the live one below it
+	learned  []func()    // remember what was answered, once it is known that the tree stood still
 	notes    []string
 	faults   []*provider.Failure // of those that were asked for the impact
 	network  []NetworkRecord
@@ -122,6 +123,20 @@ func (j *judgement) fault(f *provider.Failure) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.faults = append(j.faults, f)
+}
+
+// learn remembers what was answered since the last call, if a look after the answers found
+// the state that they are about. Else they are about another one, whatever they call it.
+func (j *judgement) learn(held bool) {
+	j.mu.Lock()
+	learned := j.learned
+	j.learned = nil
+	j.mu.Unlock()
+	for _, f := range learned {
+		if held {
+			f()
+		}
+	}
 }
 
 func (j *judgement) note(s string) {

@@ -657,6 +657,35 @@ func TestVerdictsAreRemembered(t *testing.T) {
 	}
 }
 
+// TestOnlyWhatHeldIsRemembered: what a provider said while the tree moved was about
+// another state, whatever it was called, and nobody is given it when the tree is back.
+func TestOnlyWhatHeldIsRemembered(t *testing.T) {
+	c := &crew{roster: []provider.Standing{running(standing("p", wire.Gated, wire.Check))}}
+	h := newHosted(t, "", pins("p", checkOnly, "gated", wire.Gate), c, map[string]string{"a": "1\n", "b": "1\n"})
+	h.verdicts = apply.NewVerdicts(100)
+	move := true
+	c.check = func(_ context.Context, id string, _ provider.Subject, _ provider.Settings) checks.Result {
+		if move {
+			h.write("b", "2\n")
+		}
+		return c.said(id, checks.Passed)
+	}
+	change := wire.Change{Path: "a", Kind: wire.KindModify, Before: blobID("1\n"), After: blobID("3\n")}
+	q := apply.EvaluateRequest{Blobs: put("3\n"), Changeset: value(t, wire.ChangeSet{Baseline: h.baseline(), Changes: []wire.Change{change}})}
+	ev, err := h.evaluate(q)
+	if err != nil || ev.Verdict.Decision == wire.Allow {
+		t.Fatalf("while the tree moved: %+v %v", ev, err)
+	}
+	h.write("b", "1\n")
+	move = false
+	if ev, err = h.evaluate(q); err != nil || ev.Verdict.Decision != wire.Allow || ev.Checks[0].Cache != "" || len(c.asked) != 2 {
+		t.Fatalf("%+v %v, asked %d times", ev, err, len(c.asked))
+	}
+	if ev, err = h.evaluate(q); err != nil || ev.Verdict.Decision != wire.Allow || ev.Checks[0].Cache != "verdict" || len(c.asked) != 2 {
+		t.Errorf("again: %+v %v, asked %d times", ev, err, len(c.asked))
+	}
+}
+
 // TestWalkBesideIsNoWalkAfter: where an answer is expected to be remembered and is
 // asked for all the same, what moves while it is given is found, though a walk was
 // begun before.

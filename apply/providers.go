@@ -181,9 +181,13 @@ func (j *judgement) askCheck(ctx context.Context, id string) (checks.Result, err
 	case err != nil:
 	case res.Status == checks.Passed || res.Status == checks.Failed:
 		asker = j.asker(ctx, id, set) // as it was launched for this
-		known.put(verdictKey(asker, subject, j.callSite, s.Comparison, set.Comparison), asker, res)
-		known.expect(r.cand.digest)
-		j.remember(ctx, asker, subject, r, s, set, res.Accepted)
+		j.mu.Lock()
+		j.learned = append(j.learned, func() {
+			known.put(verdictKey(asker, subject, j.callSite, s.Comparison, set.Comparison), asker, res)
+			known.expect(r.cand.digest)
+			j.remember(ctx, asker, subject, r, s, set, res.Accepted)
+		})
+		j.mu.Unlock()
 	case res.Status == checks.Malformed:
 		known.forget(asker)
 	}
