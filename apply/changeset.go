@@ -210,6 +210,59 @@ func (e *Engine) hold(ctx context.Context, s *snapshot.Stamp, v *preconditions.V
 	return out, nil, missing, nil
 }
 
+// match holds what the changes find before them against the state of s, by content: a
+// look that trusts events or stat data may call a file unchanged that is not, and then
+// the changeset would take away what its baseline does not have.
+func (e *Engine) match(ctx context.Context, s *snapshot.Stamp, v *preconditions.View, cs []wire.Change) match {
+	h, ok := e.ws.(snapshot.Holder)
+	if !ok {
+		return cannotTell
+	}
+	var there []snapshot.Effect
+	for _, c := range cs {
+		for _, spelled := range [2]string{c.Path, c.From} {
+			if spelled == "" {
+				continue
+			}
+			p, err := snapshot.ParsePath(spelled)
+			if err != nil {
+				return cannotTell
+			}
+			f, err := v.Fact(p)
+			if err != nil {
+				return cannotTell
+			}
+			x := snapshot.Effect{Path: p, Digest: f.Digest, Size: f.Stat.Size, Mode: snapshot.ModeRegular}
+			switch f.Stat.Kind {
+			case vfs.KindInvalid:
+				x = snapshot.Effect{Path: p, Gone: true}
+			case vfs.KindSymlink:
+				x.Mode, x.Open = snapshot.ModeSymlink, func() (snapshot.ReadCloser, error) { return readBytes([]byte(f.Target)), nil }
+			case vfs.KindFile:
+				// The bytes that were hashed, not another look at them.
+				b, _, kept := v.Hashed(p)
+				if !kept {
+					return cannotTell
+				}
+				if f.Stat.Perm&0o100 != 0 {
+					x.Mode = snapshot.ModeExecutable
+				}
+				x.Size, x.Open = int64(len(b)), func() (snapshot.ReadCloser, error) { return readBytes(b), nil }
+			default:
+				return cannotTell
+			}
+			there = append(there, x)
+		}
+	}
+	switch is, err := h.Holds(ctx, s, there); {
+	case err != nil:
+		return cannotTell
+	case is:
+		return same
+	}
+	return other
+}
+
 // found is content that somebody has.
 type found struct {
 	open func() (io.ReadCloser, error)

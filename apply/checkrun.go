@@ -30,6 +30,12 @@ func (e *Engine) runChecks(ctx context.Context, t *tx) error {
 	j.own, j.now, j.effects, j.perm, j.started = e.ownPolicy(t), t.candidate, t.effects, t.permOf(), t.started
 	j.drift = func(ctx context.Context) ([]string, error) {
 		out, err := t.drift(ctx, j.onTree.Swap(false))
+		if err == nil && len(out) == 0 {
+			var stood bool
+			if stood, err = j.stood(ctx); err == nil && !stood {
+				out = []string{wasBack}
+			}
+		}
 		j.learn(err == nil && len(out) == 0)
 		return out, err
 	}

@@ -37,6 +37,8 @@ type content struct {
 	mu     sync.Mutex
 	tree   []wire.TreeEntry
 	files  map[snapshot.Digest][]string
+	listed []snapshot.File
+	strays bool                                                          // the listing may be of another state than the stamp's
 	stored map[snapshot.Digest]func(ctx context.Context) ([]byte, error) // by base
 }
 
@@ -87,17 +89,30 @@ func (c *content) Tree(ctx context.Context) ([]wire.TreeEntry, error) {
 	return c.load(ctx)
 }
 
+// list is the baseline's tree as the disk has it. faithful tells whether that is by
+// content the tree of the stamp.
+func (c *content) list(ctx context.Context) (_ []snapshot.File, faithful bool, err error) {
+	state, err := c.ws.Files(ctx, c.stamp)
+	if err != nil {
+		return nil, false, fmt.Errorf("list the baseline: %w", err)
+	}
+	state = rebased(state, c.base)
+	all, err := snapshot.HashFiles(ctx, c.ws.Root(), state, c.state)
+	if err != nil {
+		return nil, false, fmt.Errorf("list the baseline: %w", err)
+	}
+	return all, snapshot.Faithful(state, all), nil
+}
+
 func (c *content) load(ctx context.Context) ([]wire.TreeEntry, error) {
 	if c.files != nil {
 		return c.tree, nil
 	}
-	all, err := c.ws.Files(ctx, c.stamp)
+	all, faithful, err := c.list(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list the baseline: %w", err)
+		return nil, err
 	}
-	if all, err = snapshot.HashFiles(ctx, c.ws.Root(), rebased(all, c.base), c.state); err != nil {
-		return nil, fmt.Errorf("list the baseline: %w", err)
-	}
+	c.listed, c.strays = all, !faithful
 	tree := make([]wire.TreeEntry, 0, len(all))
 	files := make(map[snapshot.Digest][]string, len(all))
 	for _, f := range all {
@@ -113,6 +128,27 @@ func (c *content) load(ctx context.Context) ([]wire.TreeEntry, error) {
 	}
 	c.tree, c.files = tree, files
 	return tree, nil
+}
+
+// faithful tells whether everything that was listed so far is of the stamp's state by
+// content, whatever is on disk. What was read is: it hashes to what it was asked by.
+func (c *content) faithful() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.strays
+}
+
+// stood tells, after a walk that found the stamp's state, whether what was listed is of
+// that: where conversions lie between disk and state, or files moved, a second listing has
+// to be the same. What moved there and back in between is not in both.
+func (c *content) stood(ctx context.Context) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.strays {
+		return true, nil
+	}
+	now, _, err := c.list(ctx)
+	return slices.Equal(c.listed, now), err
 }
 
 // rebased puts the entries of another revision over the files of the live tree.

@@ -38,7 +38,6 @@ func (e *Engine) Evaluate(ctx context.Context, q EvaluateRequest) (*Evaluation, 
 	if v.requestDigest == "" {
 		v.requestDigest = RequestDigest("host/evaluateChangeset", evaluateParams(v.q))
 	}
-	defer func() { v.ahead.stop() }()
 	out, err := v.run(ctx)
 	if err != nil {
 		return nil, v.fail(context.WithoutCancel(ctx), ctx.Err(), err)
@@ -74,13 +73,23 @@ type evaluation struct {
 	stamp         *snapshot.Stamp
 	baseline      wire.Baseline // the present one
 	delta         *delta
-	shown         candidate // what providers are shown
+	cand          candidate // what providers are shown
 	moved         []string  // what moved while checks ran
-	walked        bool      // a stamp was a walk, not a watched look alone
+	shown         bool      // a command is to be shown the tree
+	held          match     // what the changes take away, against the state of stamp
+	walked        bool      // the last look was a walk
 	notes         []string
 	j             *judgement
-	ahead         *aheadWalk // nil: none was begun
 }
+
+// match is how content compares with a state that is named.
+type match uint8
+
+const (
+	cannotTell match = iota
+	same
+	other
+)
 
 // inputError is something wrong with the request itself.
 type inputError struct {
@@ -107,17 +116,21 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 		}
 	}
 	// What a command is shown is held against how it was before, which takes a walk.
-	shown := len(v.pol.Commands(v.q.CallSite, v.q.Checks)) > 0
-	stale, err := v.look(ctx, snapshot.StampOptions{Watched: !shown})
-	if v.stamp != nil && v.stamp.Watched && (err != nil || len(stale) > 0) {
+	v.shown = len(v.pol.Commands(v.q.CallSite, v.q.Checks)) > 0
+	stale, err := v.look(ctx, snapshot.StampOptions{Watched: !v.shown})
+	if v.stamp != nil && v.stamp.Watched && (err != nil || len(stale) > 0 || v.held != same) {
 		// Nothing is turned away for a look that may be behind.
 		stale, err = v.look(ctx, snapshot.StampOptions{})
+	}
+	if err == nil && len(stale) == 0 && v.held == other {
+		// Stat data call files unchanged that are not.
+		stale, err = v.look(ctx, snapshot.StampOptions{Content: true})
 	}
 	if err != nil {
 		return nil, err
 	}
 	v.notes = append(v.notes, v.stamp.Notes...)
-	if v.shown, err = v.candidate(); err != nil {
+	if v.cand, err = v.candidate(); err != nil {
 		return nil, err
 	}
 	j := v.judgement()
@@ -129,8 +142,8 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 		j.own = v.ownPolicy(ctx)
 		err = j.run(ctx)
 	}
-	if err == nil && !v.walked {
-		err = v.confirm(ctx)
+	if err == nil && !v.walked && !v.proven() {
+		err = v.again(ctx)
 	}
 	if err == nil {
 		err = ctx.Err() // checks that a cancel ended say nothing about the change
@@ -148,17 +161,21 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 	return v.conclude(ctx, j)
 }
 
-// look stamps the workspace and holds the changeset against that. The look may be a
-// watched one: what is decided is void unless a walk after it finds the same state.
+// look stamps the workspace and holds the changeset against that.
 func (v *evaluation) look(ctx context.Context, o snapshot.StampOptions) (stale []wire.Degradation, err error) {
 	if v.stamp, err = v.e.ws.Stamp(ctx, o); err != nil {
 		return nil, err
 	}
-	if v.walked = !v.stamp.Watched; !v.walked && v.e.o.Verdicts.answered(v.csDigest) {
-		v.ahead = v.e.walkAhead(ctx)
-	}
+	v.walked, v.held = !v.stamp.Watched, cannotTell
 	v.baseline = v.e.issue(v.stamp.Baseline, v.started)
 	return v.admit(ctx)
+}
+
+// proven tells whether a verdict is about the state that it names whatever the disk is by
+// now: nobody was shown but content of that state, held against it by digest. Then a
+// watched look may say that the state is the present one. A command is shown the disk.
+func (v *evaluation) proven() bool {
+	return v.held == same && !v.shown && v.j.faithful()
 }
 
 // admit holds the changeset against the present state. stale says why its
@@ -208,6 +225,7 @@ func (v *evaluation) admit(ctx context.Context) (stale []wire.Degradation, err e
 			"content that the changeset puts was never sent and is not on disk: " + strings.Join(names, ", ") + "; send it by workspace/putBlob first"}
 	}
 	v.delta = d
+	v.held = v.e.match(ctx, v.stamp, view, v.cs.Changes)
 	return nil, nil
 }
 
@@ -240,7 +258,7 @@ func (v *evaluation) judgement() *judgement {
 		isolate: v.e.wantsIsolated(),
 		e:       v.e, pol: v.pol, callSite: v.q.CallSite, named: v.q.Checks, comparison: v.q.Comparison, basePolicy: v.q.BasePolicyDigest,
 		limit: time.Duration(v.q.TimeoutMs) * time.Millisecond, drift: v.drift, blobs: v.q.Blobs, started: v.started,
-		now: func() candidate { return v.shown },
+		now: func() candidate { return v.cand },
 	}
 	if v.delta != nil {
 		j.effects, j.perm = v.delta.effects, v.delta.perm
@@ -254,77 +272,34 @@ func (v *evaluation) judgement() *judgement {
 
 // drift notes what moved in the live tree. Nothing is run again: the baseline of
 // the request is then not the present one, whatever is found out. While nobody was
-// asked there is nothing that a walk would have to come after: confirm makes it.
+// asked there is nothing that a look would have to come after.
 func (v *evaluation) drift(ctx context.Context) ([]string, error) {
 	if !v.j.asked.Load() {
 		return nil, nil
 	}
-	s, err := v.e.ws.Stamp(ctx, snapshot.StampOptions{})
+	return nil, v.again(ctx)
+}
+
+// again looks once more and notes what moved beside the first look. It is the walk that a
+// verdict rests on where that is not proven.
+func (v *evaluation) again(ctx context.Context) error {
+	s, err := v.e.ws.Stamp(ctx, snapshot.StampOptions{Watched: v.proven()})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	v.found(s)
-	return nil, nil
-}
-
-// confirm is the walk that a verdict rests on, where none came after an answer. It may
-// be the one that ran beside everything since the first look, if nobody was asked.
-func (v *evaluation) confirm(ctx context.Context) error {
-	var s *snapshot.Stamp
-	var err error
-	if v.ahead != nil {
-		s, err = v.ahead.wait()
-	} else {
-		s, err = v.e.ws.Stamp(ctx, snapshot.StampOptions{})
-	}
-	if err == nil {
-		v.found(s)
-	}
-	return err
-}
-
-// found notes what a walk says beside the first look.
-func (v *evaluation) found(s *snapshot.Stamp) {
-	v.walked = true
+	v.walked = !s.Watched
 	v.moved = append(v.moved, moved(v.stamp, s)...)
 	if s.Baseline != v.stamp.Baseline && len(v.moved) == 0 {
 		v.moved = append(v.moved, "(HEAD)")
 	}
-	if v.j.onTree.Load() && changedBack(v.stamp, s) {
+	stood := true
+	if len(v.moved) == 0 {
+		stood, err = v.j.stood(ctx)
+	}
+	if !stood || v.j.onTree.Load() && changedBack(v.stamp, s) {
 		v.moved = append(v.moved, wasBack)
 	}
-}
-
-// aheadWalk is a walk that runs beside a request that will probably be answered from
-// memory. Whoever begins it waits for it before the engine is closed.
-type aheadWalk struct {
-	end   context.CancelFunc
-	done  chan struct{}
-	stamp *snapshot.Stamp
-	err   error
-}
-
-func (e *Engine) walkAhead(ctx context.Context) *aheadWalk {
-	w := &aheadWalk{done: make(chan struct{})}
-	ctx, w.end = context.WithCancel(ctx)
-	go func() {
-		defer close(w.done)
-		w.stamp, w.err = e.ws.Stamp(ctx, snapshot.StampOptions{})
-	}()
-	return w
-}
-
-func (w *aheadWalk) wait() (*snapshot.Stamp, error) {
-	<-w.done
-	return w.stamp, w.err
-}
-
-// stop ends a walk that nobody waits for; nil is none.
-func (w *aheadWalk) stop() {
-	if w != nil {
-		w.end()
-		<-w.done
-	}
+	return err
 }
 
 // ownPolicy finds a changeset that would authorize or weaken anything in the
@@ -400,6 +375,9 @@ func sampleOf(paths []string) string {
 func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, error) {
 	e, d := v.e, j.decision
 	as := wire.ApplyAssurance{Mode: d.Mode, TransactionGuarantee: wire.GuaranteeNone, Detail: evidenceOf(j.report.Results)}
+	if !v.walked {
+		as.Detail = strings.TrimPrefix(as.Detail+"; "+watchedDetail, "; ")
+	}
 	base := v.baseline
 	if v.q.Changed != nil {
 		base = v.cs.Baseline
@@ -432,7 +410,7 @@ func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, e
 		put = v.delta.effects
 	}
 	notes := slices.Concat(out.Notes, keptNote(v.keep(r.ReceiptID, put)))
-	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Probes: probeRecords(j.report.Results), Network: j.network, Notes: validAll(notes), Judged: judged, Decision: d.Decision, Request: v.asked()})
+	ev, err := canon.From(evaluationRecord{Checks: checkRecords(j.report.Results), Probes: probeRecords(j.report.Results), Network: j.network, Notes: validAll(notes), Judged: judged, Decision: d.Decision, Request: v.asked(), Looked: lookedBy(v.walked)})
 	if err != nil {
 		return nil, err
 	}
@@ -454,6 +432,15 @@ type evaluationRecord struct {
 	Judged   *JudgedRecord   `json:"judged,omitempty"`
 	Decision wire.Decision   `json:"decision"`
 	Request  *asked          `json:"request,omitempty"`
+	Looked   string          `json:"looked"`
+}
+
+// lookedBy is how the last look was made at the tree that a decision is about.
+func lookedBy(walked bool) string {
+	if walked {
+		return "walked"
+	}
+	return "watched"
 }
 
 // asked is what a request says beside its call-site and its changeset, which are kept
@@ -471,6 +458,9 @@ func (v *evaluation) asked() *asked {
 	}
 	return &asked{v.q.Comparison, v.q.TimeoutMs, v.q.BasePolicyDigest}
 }
+
+// watchedDetail is what assurance says where no walk came after the last answer.
+const watchedDetail = "the baseline is the present one as far as a watched look can tell; what was shown to providers is of it, by content"
 
 // evidenceOf says in one sentence each what the runs of checks established;
 // sentences that several share are said once.

@@ -33,6 +33,7 @@ type Evidence struct {
 	Commit      string          `json:"commit,omitempty"`
 	Undoes      string          `json:"undoes,omitempty"` // receipt id
 	Judged      *JudgedRecord   `json:"judged,omitempty"`
+	Looked      string          `json:"looked,omitempty"` // how the last look at the whole tree was made: "walked" or "watched"
 	// Added by the receipt store.
 	PlanProvider string `json:"planProvider,omitempty"`
 	PlanDigest   string `json:"planDigest,omitempty"`
@@ -191,6 +192,9 @@ func (t *tx) evidence(out receipt.Outcome) (canon.Value, error) {
 			}
 			ev.Paths = append(ev.Paths, p)
 		}
+	}
+	if t.stamp != nil {
+		ev.Looked = lookedBy(!t.stamp.Watched)
 	}
 	ev.Checks = checkRecords(t.report.Results)
 	var plan []string

@@ -139,6 +139,29 @@ func (j *judgement) learn(held bool) {
 	}
 }
 
+// faithful tells whether the providers were shown the state that the round names and
+// nothing else.
+func (j *judgement) faithful() bool {
+	j.mu.Lock()
+	r := j.round
+	j.mu.Unlock()
+	return r == nil || r.content.faithful()
+}
+
+// stood is content.stood of the round. Where it did not, the next round lists anew.
+func (j *judgement) stood(ctx context.Context) (bool, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.round == nil {
+		return true, nil
+	}
+	ok, err := j.round.content.stood(ctx)
+	if !ok {
+		j.round = nil
+	}
+	return ok, err
+}
+
 func (j *judgement) note(s string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

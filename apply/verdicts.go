@@ -23,7 +23,7 @@ type Verdicts struct {
 	views views
 	// seen are digests of changesets that were answered, with the receipt whose pack
 	// holds all that they put, if one does. A hint: whoever trusts it and is wrong has
-	// walked once too often, or looked for a pack in vain.
+	// looked for a pack in vain.
 	seen map[string]string
 }
 
@@ -99,17 +99,6 @@ func (v *Verdicts) packOf(changeset string) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.seen[changeset]
-}
-
-// answered tells whether the changeset is probably known, to whomever it was put.
-func (v *Verdicts) answered(changeset string) bool {
-	if v == nil {
-		return false
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	_, ok := v.seen[changeset]
-	return ok
 }
 
 // forget drops everything that one asker said: it took itself back.

@@ -21,7 +21,8 @@ const treeCacheName = "treecache"
 // workspace or nil, remembers them by stat data. Files that are not there, or
 // cannot be read, or are no files any more, are left out of the result: they
 // are no content that anybody could be given. The result has the order of
-// files and shares nothing with it.
+// files and shares nothing with it. What is read is held against Stored; Faithful
+// tells what came of that.
 func HashFiles(ctx context.Context, root string, files []File, state vfs.Dir) ([]File, error) {
 	out := slices.Clone(files)
 	// Files of one directory are one task: it is opened once.
@@ -80,6 +81,13 @@ func HashFiles(ctx context.Context, root string, files []File, state vfs.Dir) ([
 	return slices.DeleteFunc(out, func(f File) bool { return f.Digest.IsZero() }), nil
 }
 
+// Faithful tells whether got, which HashFiles made of files, is the state that files are
+// of, whatever is on disk by now: nothing is left out, and each file is by content what
+// the state names. False where that cannot be told.
+func Faithful(files, got []File) bool {
+	return len(got) == len(files) && !slices.ContainsFunc(got, func(f File) bool { return f.Apart })
+}
+
 // hashFile fills in one digest, or leaves it zero.
 func hashFile(r *scan.Reader, d scan.DirHandle, f *File, cache *CacheBuilder) error {
 	_, name := splitPath(f.Path)
@@ -93,6 +101,7 @@ func hashFile(r *scan.Reader, d scan.DirHandle, f *File, cache *CacheBuilder) er
 		if err != nil {
 			return ignoreGone(err)
 		}
+		f.Apart = f.Mode != ModeSymlink || f.Stored != [20]byte{} && scan.Of(target, scan.WantGit).Git != f.Stored
 		f.Digest, f.Mode = DigestOf(target), ModeSymlink
 		return nil
 	case scan.File:
@@ -100,22 +109,37 @@ func hashFile(r *scan.Reader, d scan.DirHandle, f *File, cache *CacheBuilder) er
 		return nil
 	}
 	if f.Mode == ModeSymlink {
-		f.Mode = modeOf(&st)
+		f.Mode, f.Apart = modeOf(&st), true
+	}
+	want := scan.WantSHA256
+	if f.Stored != [20]byte{} {
+		want |= scan.WantGit
 	}
 	if k, ok := cache.Lookup(f.Path, &st); ok {
-		f.Digest = k.SHA256
-		return nil
+		if want&scan.WantGit == 0 || k.HasGit {
+			f.take(k)
+			return nil
+		}
+		cache.Forget() // both are taken from one look
 	}
-	c, err := r.Read(d, name, scan.WantSHA256)
+	c, err := r.Read(d, name, want)
 	switch {
 	case errors.Is(err, scan.ErrUnreadable), errors.Is(err, scan.ErrNotRegular), errors.Is(err, scan.ErrChanging):
 		return nil
 	case err != nil:
 		return ignoreGone(err)
 	}
-	f.Digest = c.Digests(scan.WantSHA256).SHA256
-	cache.Add(f.Path, &c.Stat, &Known{SHA256: f.Digest})
+	dg := c.Digests(want)
+	k := Known{SHA256: dg.SHA256, Git: dg.Git, HasGit: want&scan.WantGit != 0}
+	f.take(k)
+	cache.Add(f.Path, &c.Stat, &k)
 	return nil
+}
+
+// take fills in what one look at a file found.
+func (f *File) take(k Known) {
+	f.Digest = k.SHA256
+	f.Apart = f.Apart || f.Stored != [20]byte{} && k.Git != f.Stored
 }
 
 // splitPath splits a raw path into directory, "" for the top, and name.

@@ -84,6 +84,20 @@ type File struct {
 	Path   string // raw bytes of the name; may be no valid Path
 	Mode   FileMode
 	Digest Digest // of its bytes, or of a link's target; zero: not known
+	// Stored is the blob that the revision has for it; zero where the overlay puts the
+	// file, and outside git.
+	Stored [20]byte
+	// Apart: what HashFiles found is not what Stored names, byte for byte. A conversion
+	// lies between, or the disk is not the state any more.
+	Apart bool
+}
+
+// Holder is implemented by workspaces that can hold content against a state.
+type Holder interface {
+	// Holds tells whether the state that s saw has, at the paths of the effects, what
+	// they say: by content and not by stat data. Of what belongs to no state it says
+	// nothing. ErrStamp when the stamp is not one of theirs.
+	Holds(ctx context.Context, s *Stamp, effects []Effect) (bool, error)
 }
 
 // PathInfo is what the repository says of one path.

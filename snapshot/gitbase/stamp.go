@@ -216,6 +216,38 @@ func (r *Repo) overlayAfter(ctx context.Context, s *snapshot.Stamp, effects []sn
 	return out, st.e, nil
 }
 
+// Holds implements snapshot.Holder: each effect would leave the entry that the overlay
+// has at its path, or none where it has none.
+func (r *Repo) Holds(ctx context.Context, s *snapshot.Stamp, effects []snapshot.Effect) (bool, error) {
+	st, ok := s.State.(*state)
+	if !ok || st.of != r {
+		return false, snapshot.ErrStamp
+	}
+	root, err := scan.OpenRoot(r.Places.Root)
+	if err != nil {
+		return false, err
+	}
+	defer root.Close()
+	w := &walk{ctx: ctx, r: r, e: st.e, t: st.t, opts: st.opts, src: source{t: st.t, objs: r.objs}}
+	l := &lookup{e: st.e, src: w.src, root: root, seen: map[string]*rules{}, walked: st.walked()}
+	for i := range effects {
+		v := &effects[i]
+		rl, err := l.of(v.Path.Dir())
+		if err != nil {
+			return false, err
+		}
+		o, dirty, err := w.effect(v, rl)
+		if err != nil {
+			return false, err
+		}
+		at, is := slices.BinarySearchFunc(s.Overlay, o.Path, func(x snapshot.OverlayEntry, p string) int { return strings.Compare(x.Path, p) })
+		if is != dirty || is && s.Overlay[at] != o {
+			return false, nil
+		}
+	}
+	return true, ctx.Err()
+}
+
 // gitlink tells whether the index or HEAD has a submodule at e.
 func (t *table) gitlink(e *entry) bool {
 	te, in := t.inHead(e)

@@ -31,7 +31,7 @@ func (r *Repo) Files(ctx context.Context, s *snapshot.Stamp) ([]snapshot.File, e
 		if !in || te.mode == 0o160000 {
 			continue
 		}
-		out = append(out, snapshot.File{Path: e.path, Mode: snapshot.FileMode(canonicalMode(te.mode))})
+		out = append(out, snapshot.File{Path: e.path, Mode: snapshot.FileMode(canonicalMode(te.mode)), Stored: te.id})
 	}
 	for _, o := range s.Overlay {
 		if !o.Gone && o.Note == "" {
