@@ -160,7 +160,11 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 		}
 		e.gitDirs = map[string]vfs.Dir{e.git.GitDir: d}
 	}
-	if e.receipts, err = receipt.Open(e.state, receipt.Options{Retention: retention(e.cfg), Now: e.now}); err != nil {
+	boot := ""
+	if o.Shares != nil {
+		boot = o.Shares.receipts.Boot() // the machine boots under no process
+	}
+	if e.receipts, err = receipt.Open(e.state, receipt.Options{Retention: retention(e.cfg), Now: e.now, Boot: boot}); err != nil {
 		return nil, err
 	}
 	packs, err := e.state.Sub(home.Packs)

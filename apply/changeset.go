@@ -16,6 +16,7 @@ import (
 // delta is a changeset that holds against the live tree.
 type delta struct {
 	effects []snapshot.Effect
+	took    map[snapshot.Digest][]byte // what was there before, as far as it was kept
 	perms   map[snapshot.Path]uint32
 }
 
@@ -157,7 +158,7 @@ func (e *Engine) hold(ctx context.Context, s *snapshot.Stamp, v *preconditions.V
 	if len(bad) > 0 {
 		return nil, bad, nil, nil
 	}
-	out := &delta{perms: map[snapshot.Path]uint32{}}
+	out := &delta{perms: map[snapshot.Path]uint32{}, took: map[snapshot.Digest][]byte{}}
 	find := &finder{e: e, stamp: s, blobs: blobs, known: map[snapshot.Digest]found{}}
 	for i, c := range cs {
 		if f := sources[i]; f != nil && f.Stat.Kind == vfs.KindFile {
@@ -166,6 +167,10 @@ func (e *Engine) hold(ctx context.Context, s *snapshot.Stamp, v *preconditions.V
 				p = from[i]
 			}
 			find.known[f.Digest] = found{open: find.file(p), size: f.Stat.Size}
+			if b, _, kept := v.Hashed(p); kept {
+				out.took[f.Digest] = b
+				find.known[f.Digest] = found{open: opener(b), size: int64(len(b))}
+			}
 		}
 	}
 	for i, c := range cs {

@@ -39,7 +39,7 @@ type content struct {
 	files  map[snapshot.Digest][]string
 	listed []snapshot.File
 	strays bool                                                          // the listing may be of another state than the stamp's
-	stored map[snapshot.Digest]func(ctx context.Context) ([]byte, error) // by base
+	stored map[snapshot.Digest]func(ctx context.Context) ([]byte, error) // by base, or in memory
 }
 
 // contentOf gives what s and the changes on it hold. effects bring the bytes of

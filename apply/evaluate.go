@@ -261,7 +261,7 @@ func (v *evaluation) judgement() *judgement {
 		now: func() candidate { return v.cand },
 	}
 	if v.delta != nil {
-		j.effects, j.perm = v.delta.effects, v.delta.perm
+		j.effects, j.perm, j.took = v.delta.effects, v.delta.perm, v.delta.took
 	}
 	if v.q.Changed != nil {
 		j.base, j.listed = v.q.Changed.Base, true
@@ -417,7 +417,11 @@ func (v *evaluation) conclude(ctx context.Context, j *judgement) (*Evaluation, e
 	if err := j.recordFaults(ctx, v.requestDigest, v.csDigest, base); err != nil {
 		return nil, err
 	}
-	if _, err := e.receipts.Append(ctx, receipt.Entry{Receipt: r, Outcome: receipt.Answered, Evidence: ev}); err != nil {
+	entry := receipt.Entry{Receipt: r, Outcome: receipt.Answered, Evidence: ev}
+	if form, ok := out.Stored.Get("receipt"); ok {
+		entry.Formed(form) // a part of the verdict, which was made of r and accepted
+	}
+	if _, err := e.receipts.Append(ctx, entry); err != nil {
 		return nil, fmt.Errorf("store receipt: %w", err)
 	}
 	return out, nil

@@ -56,6 +56,7 @@ type judgement struct {
 	base    []BaseEntry // over the live tree, where the baseline is not the live one
 	listed  bool        // the change was listed from disk: the live tree is its after-state
 	effects []snapshot.Effect
+	took    map[snapshot.Digest][]byte // of the state before, in memory
 	perm    func(snapshot.Path) (uint32, bool)
 	drift   checks.Drift
 	// ahead, if set, knows what a command check said of this after-state before.
@@ -96,6 +97,9 @@ func (j *judgement) thisRound() *round {
 	c := j.now()
 	if j.round == nil || j.round.cand.baseline != c.baseline {
 		r := &round{cand: c, content: j.e.contentOf(c.stamp, j.base, c.changes, j.effects, j.blobs)}
+		for d, b := range j.took {
+			r.content.stored[d] = func(context.Context) ([]byte, error) { return b, nil }
+		}
 		var once sync.Once
 		var paths []string
 		var why string

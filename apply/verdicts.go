@@ -129,7 +129,12 @@ func (j *judgement) asker(ctx context.Context, id string, set provider.Settings)
 	if j.e.o.Verdicts == nil {
 		return ""
 	}
-	st := j.e.o.Providers.Standing(ctx, id)
+	var st provider.Standing
+	if s := standingOf(j.roster, id); s != nil && !j.asked.Load() {
+		st = *s // it was read for this judgement, and nobody was started since
+	} else {
+		st = j.e.o.Providers.Standing(ctx, id)
+	}
 	if !st.Used || len(st.Participant.Network) > 0 || st.Quarantine != nil || st.Problem != "" || st.Failure != "" || statusOf(st.State) != checks.Passed {
 		return ""
 	}

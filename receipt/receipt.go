@@ -192,8 +192,13 @@ type Entry struct {
 	Evidence   canon.Value // an object, or no value
 	Result     canon.Value // the answer that a repeated request gets, or no value
 
-	form canon.Value // what Form gave
+	form canon.Value       // what Form gave
+	read wire.AuditReceipt // what it says
 }
+
+// Formed gives the entry the form of its Receipt where that was made as part of another
+// message, which was decoded strictly: it is not made and checked again.
+func (e *Entry) Formed(v canon.Value) { e.form, e.read = v, e.Receipt }
 
 // Form is the receipt as it goes onto the wire, made and checked once: the
 // Receipt is not to be changed afterwards. What is written must be what is
@@ -207,7 +212,7 @@ func (e *Entry) Form() (canon.Value, error) {
 	if err != nil {
 		return v, err
 	}
-	if err := wire.Decode(v, new(wire.AuditReceipt)); err != nil {
+	if err := wire.Decode(v, &e.read); err != nil {
 		return canon.Value{}, err
 	}
 	e.form = v
@@ -288,6 +293,9 @@ func (e *Entry) seal(previous string) (*Stored, error) {
 	}
 	prev := canon.NullOf()
 	if previous != "" {
+		if !isDigest(previous) {
+			return nil, errors.New("previous is neither null nor a digest")
+		}
 		prev = canon.StringOf(previous)
 	}
 	members := []canon.Member{
@@ -295,7 +303,9 @@ func (e *Entry) seal(previous string) (*Stored, error) {
 		{Key: "outcome", Value: canon.StringOf(string(e.Outcome))},
 		{Key: "previous", Value: prev},
 	}
-	if ev.Kind() != canon.Invalid {
+	if k := ev.Kind(); k != canon.Invalid && k != canon.Object {
+		return nil, errors.New("evidence is no object")
+	} else if k == canon.Object {
 		members = append(members, canon.Member{Key: "evidence", Value: ev})
 	}
 	if e.Result.Kind() != canon.Invalid {
@@ -306,7 +316,7 @@ func (e *Entry) seal(previous string) (*Stored, error) {
 	if len(b) > MaxStored {
 		return nil, fmt.Errorf("entry of %d bytes is over the limit of %d", len(b), MaxStored)
 	}
-	return fromValue(v, b)
+	return &Stored{Receipt: e.read, Outcome: e.Outcome, Previous: previous, Evidence: ev, Result: e.Result, Digest: digestOf(b), raw: b, value: v}, nil
 }
 
 // parse reads the stored form strictly: closed object, canonical bytes.

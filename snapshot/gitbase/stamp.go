@@ -216,36 +216,75 @@ func (r *Repo) overlayAfter(ctx context.Context, s *snapshot.Stamp, effects []sn
 	return out, st.e, nil
 }
 
-// Holds implements snapshot.Holder: each effect would leave the entry that the overlay
-// has at its path, or none where it has none.
+// Holds implements snapshot.Holder. What the overlay has is named by its own bytes; of the
+// rest each must be HEAD's, or leave nothing in the overlay for another reason.
 func (r *Repo) Holds(ctx context.Context, s *snapshot.Stamp, effects []snapshot.Effect) (bool, error) {
 	st, ok := s.State.(*state)
 	if !ok || st.of != r {
 		return false, snapshot.ErrStamp
+	}
+	w := &walk{ctx: ctx, r: r, e: st.e, t: st.t, opts: st.opts, src: source{t: st.t, objs: r.objs}}
+	var odd []*snapshot.Effect
+	for i := range effects {
+		v := &effects[i]
+		is, sure, err := w.holds(s.Overlay, v)
+		if err != nil || sure && !is {
+			return false, err
+		}
+		if !sure {
+			odd = append(odd, v)
+		}
+	}
+	if len(odd) == 0 {
+		return true, ctx.Err()
 	}
 	root, err := scan.OpenRoot(r.Places.Root)
 	if err != nil {
 		return false, err
 	}
 	defer root.Close()
-	w := &walk{ctx: ctx, r: r, e: st.e, t: st.t, opts: st.opts, src: source{t: st.t, objs: r.objs}}
 	l := &lookup{e: st.e, src: w.src, root: root, seen: map[string]*rules{}, walked: st.walked()}
-	for i := range effects {
-		v := &effects[i]
+	for _, v := range odd {
 		rl, err := l.of(v.Path.Dir())
 		if err != nil {
 			return false, err
 		}
-		o, dirty, err := w.effect(v, rl)
-		if err != nil {
+		if _, dirty, err := w.effect(v, rl); err != nil || dirty {
 			return false, err
-		}
-		at, is := slices.BinarySearchFunc(s.Overlay, o.Path, func(x snapshot.OverlayEntry, p string) int { return strings.Compare(x.Path, p) })
-		if is != dirty || is && s.Overlay[at] != o {
-			return false, nil
 		}
 	}
 	return true, ctx.Err()
+}
+
+// holds is Holds of one path, as far as it takes no rules: sure is false where the file is
+// in no overlay and not HEAD's byte for byte, as one that is converted or ignored.
+func (w *walk) holds(overlay []snapshot.OverlayEntry, v *snapshot.Effect) (is, sure bool, err error) {
+	p := v.Path.String()
+	e := w.t.find(p)
+	var te treeEntry
+	in := false
+	if e != nil {
+		te, in = w.t.inHead(e)
+	}
+	o := snapshot.OverlayEntry{Path: p, Gone: v.Gone}
+	if !v.Gone {
+		o.Mode, o.Digest = v.Mode, v.Digest
+		if v.Mode != snapshot.ModeSymlink {
+			o.Mode = snapshot.FileMode(w.fileMode(e, te, in, &scan.Stat{Exec: v.Mode == snapshot.ModeExecutable}))
+		}
+	}
+	if at, there := slices.BinarySearchFunc(overlay, p, func(x snapshot.OverlayEntry, p string) int { return strings.Compare(x.Path, p) }); there {
+		return overlay[at] == o, true, nil
+	}
+	switch {
+	case v.Gone:
+		return !in || e.flags&skipWT != 0, true, nil
+	case !in || o.Mode != snapshot.FileMode(te.mode):
+		return false, false, nil
+	}
+	b, err := effectBytes(v, maxRules)
+	same := err == nil && oid(scan.Of(b, scan.WantGit).Git) == te.id
+	return same, same, err
 }
 
 // gitlink tells whether the index or HEAD has a submodule at e.
