@@ -157,7 +157,7 @@ func looks() []row {
 		{id: "re-stamp-by-content", kind: "re-stamp", file: "apply/evaluate.go", pkg: "seam/host/hosttest", run: "TestVerdictIsOfTheStateItNames",
 			text: "len(stale) == 0 && v.held == other {", mutant: "len(stale) == 0 && v.held == other && false {"},
 		{id: "re-stamp-held-by-content", kind: "re-stamp", file: "snapshot/gitbase/stamp.go", pkg: "seam/host/hosttest", run: "TestVerdictIsOfTheStateItNames",
-			text: "if err != nil || sure && !is {", mutant: "if err != nil {"},
+			text: "if err != nil || sure && !is {", mutant: "if is = true; err != nil || sure && !is {"},
 		{id: "re-stamp-command-in-an-evaluation", kind: "re-stamp", file: "apply/evaluate.go", pkg: "seam/host/hosttest", run: "TestVerdictsRestOnAWalk",
 			text: "	v.shown = len(v.pol.Commands(v.q.CallSite, v.q.Checks)) > 0\n", mutant: ""},
 		{id: "re-stamp-listing-that-strays", kind: "re-stamp", file: "apply/content.go", pkg: "seam/host/hosttest", run: "TestVerdictsRestOnAWalk",
