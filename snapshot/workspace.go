@@ -39,8 +39,8 @@ type ReadCloser interface {
 type StampOptions struct {
 	Content bool
 	// Watched allows a workspace that is resident to look only at what events
-	// say has changed. Nothing that a verdict over the whole tree hangs on may
-	// ask for it: there are writes that raise no event.
+	// say has changed. There are writes that raise no event: whoever is shown the
+	// disk is not judged by such a look, only who is shown the state that it names.
 	Watched bool
 	// Except are paths whose files do not count in Stamp.Traces.
 	Except map[string]bool
