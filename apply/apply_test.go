@@ -17,15 +17,9 @@ import (
 	"github.com/aspengine/asp/internal/refusal"
 	"github.com/aspengine/asp/internal/vfs"
 	"github.com/aspengine/asp/receipt"
-	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/seam/wire"
 	"github.com/aspengine/asp/snapshot"
 )
-
-func TestMain(m *testing.M) {
-	sandbox.ChildMain()
-	os.Exit(m.Run())
-}
 
 // bed is one workspace with its own state directory.
 type bed struct {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/aspengine/asp/apply/commit"
 	"github.com/aspengine/asp/apply/exchange"
+	"github.com/aspengine/asp/checks/command"
 	"github.com/aspengine/asp/checks/policy"
 	"github.com/aspengine/asp/internal/canon"
 	"github.com/aspengine/asp/internal/home"
@@ -220,7 +221,7 @@ func (e *Engine) isolation(ctx context.Context, caps sandbox.Caps) (sandbox.Boun
 
 // like is what the launch that tries isolation is told: what is configured for checks.
 func (e *Engine) like() sandbox.Spec {
-	like := sandbox.Spec{Egress: e.cfg.Sandbox.Network, Limits: e.limits(), Hide: []string{e.o.Home.Path()}, Protect: []sandbox.Protect{{Path: e.ws.Root()}}}
+	like := sandbox.Spec{Egress: e.cfg.Sandbox.Network, Gateway: command.Gateway, Limits: e.limits(), Hide: []string{e.o.Home.Path()}, Protect: []sandbox.Protect{{Path: e.ws.Root()}}}
 	if e.git != nil {
 		like.Protect = append(like.Protect, sandbox.Protect{Path: e.git.GitDir})
 	}

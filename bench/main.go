@@ -23,8 +23,6 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-
-	"github.com/aspengine/asp/sandbox"
 )
 
 // allGroups are the groups of rows, in the order in which they are measured.
@@ -51,7 +49,6 @@ type config struct {
 }
 
 func main() {
-	sandbox.ChildMain() // the scratch rows run a command in namespaces
 	short := flag.Bool("short", false, "small repositories, few runs (the default)")
 	full := flag.Bool("full", false, "the sizes that the goals are stated for")
 	jsonFile := flag.String("json", "", "also write the rows to `FILE`")

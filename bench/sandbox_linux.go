@@ -13,7 +13,9 @@ import (
 )
 
 // sandboxRows takes the start and end of `true`, in the two forms that there are,
-// beside bubblewrap with as many namespaces. Ours proves by a probe, each time, what
+// beside bubblewrap with as many namespaces. The end is when the answer is there and all
+// processes of the command are dead: what the kernel then does to take the mounts down is not timed, neither for
+// us nor for bubblewrap, which says how the command ended while its own first process lives. Ours proves by a probe, each time, what
 // it gives, and the isolated form has a private root, Landlock and a system call filter
 // besides; bubblewrap proves nothing and has none of these here. sandbox-runtime is the
 // boundary that agents put around a command: bubblewrap behind a program for Node, with
@@ -34,13 +36,17 @@ func (c *config) sandboxRows(ctx context.Context) error {
 		return nil
 	}
 	start := func(require sandbox.Level) contender {
+		var ends sandbox.Ends
 		return contender{run: func() error {
 			res, err := sandbox.Run(ctx, caps, sandbox.Spec{Argv: []string{"true"}, Dir: "/", Env: map[string]string{"PATH": "/usr/bin:/bin"},
-				Hide: []string{scratch}, Protect: []sandbox.Protect{{Path: live}}, Require: require})
+				Hide: []string{scratch}, Protect: []sandbox.Protect{{Path: live}}, Require: require, Ends: &ends})
 			if err == nil && res.ExitCode != 0 {
 				err = fmt.Errorf("true ended with %d", res.ExitCode)
 			}
 			return err
+		}, after: func() error {
+			ends.Wait()
+			return nil
 		}}
 	}
 	cs, names := []contender{start(sandbox.MediatedWrite)}, []string{"namespaces, writes kept away"}

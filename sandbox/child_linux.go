@@ -29,10 +29,13 @@ const (
 	childBroken = 2 // no order, or the parent is gone
 )
 
-// ChildMain is the child half. It returns at once unless the process was started
-// by Run or Probe, which give ChildArg as its first argument; then it never returns.
-// Call it first in main, and first in TestMain of test binaries that call Run.
-func ChildMain() {
+// init is the main function of the child half, and does nothing in any other process: Start and Probe
+// give ChildArg as its only argument. It is the one place where something happens by being
+// imported, because main comes too late: a program of which this is a part first
+// initialises what all others import (markup, repositories, network), which took half as long again as the
+// start of the run-time system, in each launch. What is imported here is all that comes before; so this
+// room stays without package net, and whatever else is not needed in there.
+func init() {
 	if len(os.Args) < 2 || os.Args[1] != ChildArg {
 		return
 	}

@@ -1,14 +1,12 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/aspengine/asp/sandbox/egress"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,17 +17,19 @@ import (
 // proxyVariables tell programs of a proxy; of a command that has one they are ours.
 var proxyVariables = [...]string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"}
 
-// egressRules are what s lets through.
-func egressRules(s Spec) ([]egress.Rule, error) {
-	var out []egress.Rule
-	for _, e := range s.Egress {
-		r, err := egress.ParseRule(e)
-		if err != nil {
-			return nil, fmt.Errorf("start sandbox: destination %.200q: %w", e, err)
-		}
-		out = append(out, r)
+// gateway opens what s is let through by, nil for nothing.
+func gateway(s Spec) (Gateway, error) {
+	if len(s.Egress) == 0 {
+		return nil, nil
 	}
-	return out, nil
+	if s.Gateway == nil {
+		return nil, errors.New("start sandbox: destinations are granted, and nobody would serve them")
+	}
+	g, err := s.Gateway(s.Egress)
+	if err != nil {
+		return nil, fmt.Errorf("start sandbox: %w", err)
+	}
+	return g, nil
 }
 
 // lendListener listens on the loopback and sends the socket to the host. The child half
@@ -57,19 +57,13 @@ func lendListener() (port int, err error) {
 	return in.Port, unix.Sendmsg(orderFD, []byte{0}, unix.UnixRights(fd), nil, 0)
 }
 
-// serveProxy takes the listener from the child half and serves it.
-func serveProxy(socket *os.File, rules []egress.Rule) (*egress.Proxy, error) {
+// serveProxy takes the listener from the child half and has it served.
+func serveProxy(socket *os.File, g Gateway) error {
 	fds, err := take(int(socket.Fd()), 1)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	f := os.NewFile(uintptr(fds[0]), "proxy")
-	defer f.Close()
-	l, err := net.FileListener(f)
-	if err != nil {
-		return nil, err
-	}
-	return egress.Serve(l, rules), nil
+	return g.Serve(os.NewFile(uintptr(fds[0]), "proxy"))
 }
 
 // endProxy ends what the run still had open and returns what it asked for.
@@ -91,19 +85,7 @@ func (p *Process) Reach(list []string) error {
 		}
 		return nil
 	}
-	rules, err := egressRules(Spec{Egress: list})
-	if granted, gerr := egressRules(p.spec); err == nil && gerr == nil {
-		for _, r := range rules {
-			if !slices.Contains(granted, r) {
-				err = fmt.Errorf("reach %s: this launch was made without it", r)
-			}
-		}
-	}
-	if err != nil {
-		rules = nil
-	}
-	p.proxy.Let(rules)
-	return err
+	return p.proxy.Let(list)
 }
 
 // Withhold lets nothing through from now on, ends all connections, and returns what was
@@ -112,7 +94,7 @@ func (p *Process) Withhold() []string {
 	if p.proxy == nil {
 		return nil
 	}
-	p.proxy.Let(nil)
+	_ = p.proxy.Let(nil) // of nothing there is no error
 	return p.proxy.Take()
 }
 
@@ -139,18 +121,26 @@ const (
 )
 
 func askOnce(port int, host string) (string, error) {
-	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), 5*time.Second)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return "", err
 	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\n\r\n", host); err != nil {
+	defer unix.Close(fd)
+	for _, opt := range []int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, opt, &unix.Timeval{Sec: 5}); err != nil {
+			return "", err
+		}
+	}
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return "", err
+	}
+	// Not by package net: it would have to be there before this half can begin.
+	if _, err := unix.Write(fd, fmt.Appendf(nil, "CONNECT %s HTTP/1.1\r\n\r\n", host)); err != nil {
 		return "", err
 	}
 	b := make([]byte, 64)
-	n, err := c.Read(b)
-	line, _, _ := strings.Cut(string(b[:n]), "\r\n")
+	n, err := unix.Read(fd, b)
+	line, _, _ := strings.Cut(string(b[:max(n, 0)]), "\r\n")
 	return line, err
 }
 

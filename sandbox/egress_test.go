@@ -14,7 +14,10 @@ import (
 
 	"github.com/aspengine/asp/internal/need"
 	"github.com/aspengine/asp/sandbox"
+	"github.com/aspengine/asp/sandbox/egress"
 )
+
+func gate(destinations []string) (sandbox.Gateway, error) { return egress.Open(destinations) }
 
 // Some of the network is let through, and nothing else is: not by the proxy, not
 // around it, and not to the host.
@@ -34,7 +37,7 @@ func TestEgress(t *testing.T) {
 			(exec 3<>/dev/tcp/192.0.2.1/443) 2>/dev/null && echo reached; (exec 3<>/dev/tcp/127.0.0.1/` + port + `) 2>/dev/null && echo reached
 			echo $http_proxy $HTTP_PROXY $https_proxy | tr ' ' '\n' | sort -u | wc -l; echo $NO_PROXY`)
 		s.Argv[0], s.Env["HTTP_PROXY"] = "bash", "http://192.0.2.1:1"
-		s.Egress = []string{"listed.invalid:443"}
+		s.Egress, s.Gateway = []string{"listed.invalid:443"}, gate
 		want := sandbox.Isolated
 		if !isolate {
 			s.Require, want = sandbox.MediatedWrite, sandbox.MediatedWrite
@@ -74,15 +77,16 @@ func TestEgressOrNothing(t *testing.T) {
 			*c = sandbox.Caps{}
 			s.Mounts, s.Require = nil, sandbox.Advisory
 		},
+		"nobody to serve": func(s *sandbox.Spec, _ *sandbox.Caps) { s.Gateway = nil },
 		"no port":         func(s *sandbox.Spec, _ *sandbox.Caps) { s.Egress = []string{"a.example"} },
 		"the own machine": func(s *sandbox.Spec, _ *sandbox.Caps) { s.Egress = []string{"127.0.0.1:80"} },
 	} {
 		w.fresh(t)
 		s, caps := w.spec("true"), w.caps
-		s.Egress = []string{"a.example:443"}
+		s.Egress, s.Gateway = []string{"a.example:443"}, gate
 		f(&s, &caps)
 		_, err := sandbox.Run(t.Context(), caps, s)
-		if bad := name == "no port" || name == "the own machine"; err == nil || errors.Is(err, sandbox.ErrUnsupported) == bad {
+		if bad := name == "no port" || name == "the own machine" || name == "nobody to serve"; err == nil || errors.Is(err, sandbox.ErrUnsupported) == bad {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -97,7 +101,7 @@ func TestReach(t *testing.T) {
 	w := isolated(t)
 	w.fresh(t)
 	s := w.alone(`while read -r to; do exec 3<>/dev/tcp/127.0.0.1/${HTTPS_PROXY##*:}; printf 'CONNECT %s HTTP/1.1\r\n\r\n' $to >&3; head -1 <&3 | cut -d' ' -f2; exec 3>&-; done`)
-	s.Argv[0], s.Egress, s.EgressHeld = "bash", []string{"a.invalid:443", "b.invalid:443"}, true
+	s.Argv[0], s.Egress, s.EgressHeld, s.Gateway = "bash", []string{"a.invalid:443", "b.invalid:443"}, true, gate
 	inR, inW, err := os.Pipe()
 	must(t, err)
 	defer inR.Close()

@@ -24,7 +24,9 @@ type half struct {
 	reportR    *os.File
 	group      *cgroup.Group // nil when there is none, for groupErr
 	groupErr   error
-	swept      bool // everything in group is dead
+	swept      bool     // everything in group is dead
+	ends       *Ends    // who takes down what outlives the processes; nil for finish
+	mounts     *os.File // see lease; nil where they go with the processes
 
 	captures [2]*capture // stdout and stderr, nil where not captured
 	once     sync.Once
@@ -143,14 +145,14 @@ func launchNamespaces(netOff bool) uintptr {
 // cgroupNamespaces tells whether the kernel has them: one without control groups has
 // not, and then there is nothing for them to hide.
 func cgroupNamespaces() bool {
-	_, err := os.Lstat("/proc/self/ns/cgroup")
-	return err == nil
+	var st unix.Stat_t
+	return unix.Lstat("/proc/self/ns/cgroup", &st) == nil
 }
 
 // noMoreCgroups tells whether we are where noControlGroups was called, as a check of our own is.
 // The namespace that we are in is that sandbox's then, and hides as much.
 func noMoreCgroups() bool {
-	b, err := os.ReadFile("/proc/sys/user/max_cgroup_namespaces")
+	b, err := readAll("/proc/sys/user/max_cgroup_namespaces")
 	return err == nil && strings.TrimSpace(string(b)) == "0"
 }
 
@@ -174,8 +176,9 @@ func (h *half) start(files []*os.File, netOff bool) error {
 
 // halfEnv is the whole environment of a child half: nothing of the caller's is in its memory. It
 // lives short and does one thing, so nothing is collected, and the run-time system need not look
-// how many processors there are, nor wake threads for others.
-var halfEnv = [...]string{"GOGC=off", "GOMAXPROCS=1"}
+// how many processors there are, nor wake threads for others. No time of it is local: a library
+// that asks for the time zone when the program starts, asked for or not, reads no file then.
+var halfEnv = [...]string{"GOGC=off", "GOMAXPROCS=1", "TZ="}
 
 // become makes the process.
 func (h *half) become(files []*os.File, netOff bool) (err error) {
@@ -217,8 +220,8 @@ func (h *half) kill() {
 	h.once.Do(func() { h.in.Close() })
 }
 
-// finish waits until the child half is dead and the output is read. It tells
-// whether somebody still holds an output pipe.
+// finish waits until the child half is dead, with a pid namespace everybody in it before, and the
+// output is read. It tells whether somebody still holds an output pipe.
 func (h *half) finish() (stuck bool) {
 	if !h.namespaces {
 		h.waitPlain()
@@ -226,9 +229,10 @@ func (h *half) finish() (stuck bool) {
 	<-h.exited
 	h.once.Do(func() { h.in.Close() })
 	h.reportR.Close()
-	if h.group != nil {
-		// Without namespaces this also gets who escaped the child half.
-		h.swept = h.group.Close() == nil // what stays is swept by a later launch
+	if h.ends != nil {
+		h.ends.open.Go(h.takeDown)
+	} else {
+		h.takeDown()
 	}
 	for _, c := range h.captures {
 		if c == nil {

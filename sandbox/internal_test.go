@@ -5,8 +5,12 @@ package sandbox
 import (
 	"bytes"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestParseMountInfo(t *testing.T) {
@@ -103,4 +107,25 @@ func FuzzParseMountInfo(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = parseMountInfo(b) // no panic
 	})
+}
+
+// A part of a shield is never looked for behind a link, which leads out of it.
+func TestPartBehindLink(t *testing.T) {
+	d := t.TempDir()
+	for _, err := range []error{os.Symlink("/usr", filepath.Join(d, "out")), os.Symlink("/usr/bin", filepath.Join(d, "link")), unix.Mkfifo(filepath.Join(d, "fifo"), 0o600)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd, err := unix.Open(d, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	v := &view{}
+	for name, settled := range map[string]bool{"out/bin": false, "link": false, "fifo": false, "absent": true, "absent/too": true} {
+		if got := v.partOf(fd, "/etc", name); got != settled || len(v.list) > 0 {
+			t.Errorf("%s: settled %v, shown %v", name, got, v.list)
+		}
+	}
 }

@@ -313,3 +313,29 @@ func TestIsolatedWork(t *testing.T) {
 		}
 	}
 }
+
+// Parts of /etc are shown through one shield of all of it, read-only, without what lies beside them, and as
+// the host has them.
+func TestPartsOfEtc(t *testing.T) {
+	w := isolated(t)
+	s := w.alone("cat /etc/passwd; echo --; ls /etc/ssl; ls /etc/shadow /etc/fstab; echo x > /etc/passwd; echo --; grep ' /etc/[^ ]* ' /proc/self/mountinfo | sed 's/.* - //' | sort -u")
+	s.MergeOutput = false
+	res := run(t, w.caps, s)
+	want, err := os.ReadFile("/etc/passwd")
+	must(t, err)
+	parts := strings.Split(string(res.Stdout), "--\n")
+	if len(parts) != 3 || parts[0] != string(want) {
+		t.Fatalf("seen: %s", res.Stdout)
+	}
+	if strings.Contains(parts[1], "shadow") || strings.Contains(parts[1], "fstab") || strings.Contains(parts[1], "private") {
+		t.Errorf("seen: %s", parts[1])
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), " /etc/") {
+		t.Logf("something is mounted below /etc here: its parts are shown one by one")
+	} else if m := parts[2]; !strings.HasPrefix(m, "overlay ") || strings.Count(m, "\n") != 1 {
+		t.Errorf("mounted below /etc: %s", m)
+	}
+	if !strings.Contains(string(res.Stderr), "Read-only file system") && !strings.Contains(string(res.Stderr), "Permission denied") {
+		t.Errorf("it could write: %s", res.Stderr)
+	}
+}

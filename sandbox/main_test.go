@@ -22,7 +22,6 @@ import (
 const helperVar = "ASP_SANDBOX_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	sandbox.ChildMain()
 	if h := os.Getenv(helperVar); h != "" {
 		os.Exit(helper(h))
 	}

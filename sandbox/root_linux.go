@@ -145,10 +145,17 @@ func (v *view) system(s *Spec) error {
 			return err
 		}
 	}
+	etc := v.wholeEtc()
 	for _, f := range systemFiles {
+		if slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Target == "/etc/"+f }) || v.partOf(etc, "/etc", f) {
+			continue
+		}
 		if err := add("/etc/"+f, false); err != nil {
 			return err
 		}
+	}
+	if etc >= 0 {
+		unix.Close(etc)
 	}
 	for _, r := range s.Read {
 		if SystemPath(r) || slices.ContainsFunc(s.Mounts, func(m Mount) bool { return inside(r, m.Target) }) {

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/aspengine/asp/sandbox/egress"
 )
 
 // Stdio says what the command's streams are, and what it is. A nil In is
@@ -41,7 +39,7 @@ type Process struct {
 	half     *half
 	spec     Spec
 	boundary Boundary
-	proxy    *egress.Proxy // nil for none
+	proxy    Gateway // nil for none
 	started  time.Time
 
 	mu       sync.Mutex
@@ -71,12 +69,12 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox: %w", err)
 	}
-	reach, err := egressRules(s)
+	gate, err := gateway(s)
 	if err != nil {
 		return nil, err
 	}
 	netOff := namespaces && !s.Network && caps.NetNS.Answer == Yes && !slices.Contains(s.off, layerNetwork)
-	if len(reach) > 0 && !netOff {
+	if gate != nil && !netOff {
 		return nil, &UnsupportedError{Require: s.Require, Reason: "some of the network is granted, and there is no network namespace to close the rest: " + caps.NetNS.String(), Network: true}
 	}
 	rules := !namespaces && s.Require > Advisory && len(s.Write) > 0 // admit saw to the rest
@@ -94,7 +92,8 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 		return nil, fmt.Errorf("start sandbox: %w", err)
 	}
 	h.listen(s.Limits.Output)
-	s.Spare = nil
+	s.Ends.lease(h)
+	s.Spare, s.Ends, s.Gateway = nil, nil, nil
 	pinned := ""
 	if stdio.Exec != nil {
 		// Mounts are attached at names without links in them.
@@ -122,7 +121,7 @@ func Start(ctx context.Context, caps Caps, s Spec, stdio Stdio) (*Process, error
 	if rules {
 		defer os.RemoveAll(cageDir(&s, marker))
 	}
-	err = p.admitRun(o, l, enter, unbound, reach)
+	err = p.admitRun(o, l, enter, unbound, gate)
 	if err != nil {
 		h.kill()
 		h.finish()
@@ -169,15 +168,17 @@ func admit(caps Caps, s Spec) (namespaces bool, err error) {
 
 // admitRun tells the child what to do, takes its probe's answer and decides.
 // enter leads into the control groups, which do not hold what unbound says.
-func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, rules []egress.Rule) error {
+func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, gate Gateway) error {
 	if err := errors.Join(p.half.send(&o), pass(p.half.in, enter)); err != nil {
 		return fmt.Errorf("start sandbox: send order: %w", err)
 	}
 	var deaf error
-	if len(rules) > 0 {
+	if gate != nil {
 		// Before the report: the probe tries the proxy. Without a listener the report
 		// says what was wrong.
-		p.proxy, deaf = serveProxy(p.half.in, rules)
+		if deaf = serveProxy(p.half.in, gate); deaf == nil {
+			p.proxy = gate
+		}
 	}
 	r, err := p.half.receive()
 	if err != nil {
@@ -218,7 +219,7 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, 
 	if p.proxy != nil {
 		p.boundary.egress(&p.spec, r)
 		if p.spec.EgressHeld {
-			p.proxy.Let(nil)
+			_ = p.proxy.Let(nil) // of nothing there is no error
 		}
 		p.proxy.Take() // what was asked for until now was asked by the probe
 	}
@@ -229,14 +230,16 @@ func (p *Process) admitRun(o order, l *lures, enter []*os.File, unbound string, 
 	if unbound != "" {
 		p.boundary.Evidence += "; not bounded as a whole: " + unbound
 	}
+	run := p.boundary.Level >= p.spec.Require
+	err = p.half.send(&goAhead{Run: run})
 	if len(p.boundary.Attempts) > 0 {
+		// Beside the command: it decides nothing.
 		p.boundary.Evidence += "; record of the probe " + RecordDigest(p.boundary.Record())
 	}
-	if p.boundary.Level < p.spec.Require {
-		_ = p.half.send(&goAhead{Run: false})
+	switch {
+	case !run:
 		return &UnsupportedError{p.spec.Require, p.boundary.Evidence, nil, false}
-	}
-	if err := p.half.send(&goAhead{Run: true}); err != nil {
+	case err != nil:
 		return fmt.Errorf("start sandbox: send go-ahead: %w", err)
 	}
 	return nil
@@ -293,7 +296,8 @@ func (p *Process) Kill() {
 // Boundary is what the launch established, known before the command runs.
 func (p *Process) Boundary() Boundary { return p.boundary }
 
-// Wait returns when every process of the run is dead and all output is read.
+// Wait returns when every process of the run is dead and all output is read, and without Spec.Ends
+// nothing else is left of it either.
 func (p *Process) Wait() (Result, error) {
 	r, rerr := p.half.receive()
 	pid := 0

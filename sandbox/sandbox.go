@@ -32,14 +32,15 @@
 // Known limits: without Isolate memory is not limited; over a tree owned by somebody
 // else even root's command can only read, because it holds no capability.
 //
-// Any program that calls Run or Probe must call ChildMain first thing in main:
-// the child half is the same executable, started again.
+// The child half is the same executable, started again: a program that imports this package
+// becomes it, before anything of its own, where ChildArg is its only argument.
 package sandbox
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/aspengine/asp/internal/canon"
@@ -205,14 +206,16 @@ type Spec struct {
 	// and removes it. Without any such a launch has no boundary.
 	Write   []string
 	Network bool // keep the host's network, for no more than Gated; false gives a loopback that is up and nothing else
-	// Egress lists what may be reached although the network is off, each as
-	// egress.ParseRule reads it: through a proxy that the host runs, of which HTTP_PROXY
-	// and HTTPS_PROXY tell the command. Not with Network, and refused without a network
-	// namespace. EgressHeld: nothing of it before Process.Reach says so; the probe asks
-	// the proxy while it has the whole list.
+	// Egress lists what may be reached although the network is off: through a proxy that the
+	// host runs, of which HTTP_PROXY and HTTPS_PROXY tell the command. Not with Network, and
+	// refused without a network namespace. EgressHeld: nothing of it before Process.Reach says so; the
+	// probe asks the proxy while it has the whole list.
 	Egress     []string
 	EgressHeld bool
-	Limits     Limits
+	// Gateway opens that proxy; it is needed with Egress, whose form is its own. The room of such a proxy
+	// has the whole of package net, which this one, being the child half as well, is better off without.
+	Gateway func(egress []string) (Gateway, error)
+	Limits  Limits
 	// MergeOutput sends both streams to Result.Stdout, in the order written.
 	MergeOutput bool
 	off         []string // layers left out, for the tests of this room
@@ -222,6 +225,22 @@ type Spec struct {
 	// Spare is a process made ready for this launch, or nil. It only saves time:
 	// one that does not fit is left alone.
 	Spare *Spare
+	// Ends, if not nil, takes down the mounts and the control group after the answer.
+	Ends *Ends
+}
+
+// Gateway lets some of the network through.
+type Gateway interface {
+	// Serve begins to serve a listening socket of the command's, which it closes. It is called
+	// once, and the other methods only after it succeeded.
+	Serve(l *os.File) error
+	// Let lets through what list says, of what the gateway was opened with, from now on, and ends
+	// what was let through before. The error is that of a list with something else in it, and then
+	// nothing is let through.
+	Let(list []string) error
+	// Take returns what was asked for since it was called last and what came of it, bounded.
+	Take() []string
+	Close() // ends what is open and waits for it
 }
 
 // Boundary is what one launch established.

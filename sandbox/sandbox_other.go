@@ -7,9 +7,6 @@ import (
 	"os"
 )
 
-// ChildMain does nothing on this system.
-func ChildMain() {}
-
 // Probe answers No for everything on this system.
 func Probe(context.Context, ProbeDirs) Caps {
 	no := Cap{Answer: No, Detail: "needs Linux"}
@@ -55,6 +52,12 @@ func NewSpare(Caps) *Spare { return nil }
 
 // Close does nothing on this system.
 func (*Spare) Close() {}
+
+// Ends has nothing to take down on this system.
+type Ends struct{}
+
+// Wait returns at once on this system.
+func (*Ends) Wait() {}
 
 // SystemPath is false on this system: it has no isolated launches.
 func SystemPath(string) bool { return false }

@@ -648,7 +648,7 @@ func TestEvidenceIsTheSame(t *testing.T) {
 		w.fresh(t)
 		s := w.spec("true")
 		s.Limits.Processes, s.Limits.CPUPct, s.Limits.Memory = 500, 100, 1<<30
-		s.Egress = []string{"a.invalid:443"}
+		s.Egress, s.Gateway = []string{"a.invalid:443"}, gate
 		said[i] = run(t, w.caps, s).Boundary.Evidence
 	}
 	if said[0] != said[1] || !strings.Contains(said[0], "bound") {

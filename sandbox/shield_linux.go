@@ -76,7 +76,8 @@ func newView(bare bool) (*view, error) {
 	return v, nil
 }
 
-// emptyDir attaches a file system in memory, with an empty directory, one for lures, and one to see them in.
+// emptyDir attaches a file system in memory, with an empty directory, one for lures, one to see them in, and
+// one for what only parts are shown of.
 func emptyDir() (int, error) {
 	fd, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755", "size", "64k")
 	if err != nil {
@@ -87,7 +88,7 @@ func emptyDir() (int, error) {
 	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, "/proc/sys", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return -1, err
 	}
-	for _, d := range []string{"empty", "lure", "seen"} {
+	for _, d := range []string{"empty", "lure", "seen", "etc"} {
 		if err := unix.Mkdirat(fd, d, 0o755); err != nil {
 			return -1, err
 		}
@@ -210,6 +211,59 @@ func (v *view) lookAndShow(source, target string, named bool) error {
 	}
 	v.list = append(v.list, placed{target: target, fd: shield, must: true, label: "shield"})
 	return nil
+}
+
+// wholeEtc is one shield for all of /etc, attached where it goes with the host's root, -1 where there is none: its parts are
+// then shown one by one. To show a part of a shield takes a third of what a shield takes, and less than a
+// file alone, since it has the attributes.
+func (v *view) wholeEtc() int {
+	fd, err := unix.Open("/etc", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	defer unix.Close(fd)
+	m, err := on(v.mounts, fd)
+	if err != nil || m == nil || v.bare || slices.Contains(noSockets, m.fsType) || slices.Contains(leftOut, m.fsType) || m.fsType == "autofs" || len(v.below("/etc")) > 0 {
+		return -1
+	}
+	attr := unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_RDONLY
+	if m.noExec {
+		attr |= unix.MOUNT_ATTR_NOEXEC
+	}
+	etc, err := v.shield(fd, attr)
+	if err != nil {
+		return -1
+	}
+	if err := unix.MoveMount(etc, "", unix.AT_FDCWD, "/proc/sys/etc", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		unix.Close(etc) // older kernels take no parts of what is attached nowhere
+		return -1
+	}
+	return etc
+}
+
+// partOf shows name, a file or a directory below the shield that is open as whole, where it lies under dir. It tells
+// whether that is settled: what is no file or directory, or lies behind a link, is another's to show, and so is
+// everything where whole is -1. What is not there is.
+func (v *view) partOf(whole int, dir, name string) bool {
+	if whole < 0 {
+		return false
+	}
+	// A link on the way would lead out of the shield.
+	fd, err := unix.Openat2(whole, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV})
+	if err != nil {
+		return err == unix.ENOENT
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return false
+	}
+	part, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return false
+	}
+	v.list = append(v.list, placed{target: dir + "/" + name, fd: part, file: st.Mode&unix.S_IFMT == unix.S_IFREG, must: true, label: "shield"})
+	return true
 }
 
 // vacant tells whether a directory has nothing in it.

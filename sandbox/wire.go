@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ChildArg is the hidden subcommand by which an executable runs ChildMain: it
+// ChildArg is the hidden subcommand by which an executable becomes the child half: it
 // is the only argument.
 const ChildArg = "__sandbox-child"
 

@@ -23,8 +23,9 @@ func fill(v reflect.Value, n *int) {
 			}
 			fill(v.Field(i), n)
 		}
+	case reflect.Func: // stays with the parent
 	case reflect.Pointer:
-		if v.Type() == reflect.TypeFor[*Spare]() {
+		if v.Type() == reflect.TypeFor[*Spare]() || v.Type() == reflect.TypeFor[*Ends]() {
 			return // stays with the parent
 		}
 		v.Set(reflect.New(v.Type().Elem()))

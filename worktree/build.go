@@ -55,7 +55,7 @@ func build(ctx context.Context, spec Spec) (_ *Candidate, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Candidate{Root: spec.Root, Dir: spec.Root, Method: method, Effects: slices.Clone(spec.Effects), Base: spec.Base, Caps: spec.Caps, spare: spare}
+	c := &Candidate{Root: spec.Root, Dir: spec.Root, Method: method, Effects: slices.Clone(spec.Effects), Base: spec.Base, Caps: spec.Caps, spare: spare, ends: &sandbox.Ends{}}
 	if why != "" {
 		c.Notes = append(c.Notes, "copied, no overlay: "+why)
 	}

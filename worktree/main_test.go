@@ -24,7 +24,6 @@ import (
 const helperVar = "ASP_WORKTREE_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	sandbox.ChildMain()
 	switch os.Getenv(helperVar) {
 	case "":
 	case "submount":

@@ -181,9 +181,8 @@ func Sweep(ctx context.Context, scratchBase string) ([]string, error) {
 	return gone, errors.Join(errs...)
 }
 
-// Close removes the candidate's scratch directory with everything in it, and ends
-// what was started for a run that did not come. Mounts
-// end with the namespace of the run, so none is left to undo. Closing twice is
+// Close removes the candidate's scratch directory with everything in it, ends
+// what was started for a run that did not come, and waits for the mounts of those that came. Closing twice is
 // harmless.
 func (c *Candidate) Close() error {
 	if c.closed || c.Scratch == "" {
@@ -191,6 +190,7 @@ func (c *Candidate) Close() error {
 	}
 	c.closed = true
 	c.spare.Close()
+	c.ends.Wait()
 	base, name := filepath.Split(c.Scratch)
 	if err := removeTree(base, name); err != nil {
 		return fmt.Errorf("remove scratch directory: %w", err)

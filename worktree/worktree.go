@@ -110,6 +110,7 @@ type Candidate struct {
 	lent    []string // read-only in an isolated launch and in one without namespaces
 	tmp     string   // visible path of the private temporary directory
 	spare   *sandbox.Spare
+	ends    *sandbox.Ends // of the launches over it
 	closed  bool
 }
 
@@ -134,6 +135,7 @@ func (c *Candidate) Sandbox(expose []string) sandbox.Spec {
 		Protect: append([]sandbox.Protect(nil), c.protect...),
 		Read:    append(slices.Clone(c.lent), expose...),
 		Spare:   c.spare,
+		Ends:    c.ends,
 	}
 	if len(c.mounts) == 0 {
 		s.Write = []string{c.Dir, c.tmp}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/aspengine/asp/checks"
 	"github.com/aspengine/asp/sandbox"
+	"github.com/aspengine/asp/sandbox/egress"
 	"github.com/aspengine/asp/worktree"
 )
 
@@ -96,6 +97,9 @@ func (c *Check) Run(ctx context.Context, cand *worktree.Candidate) (checks.Resul
 	return res, nil
 }
 
+// Gateway is the one of every command check, for sandbox.Spec.
+func Gateway(destinations []string) (sandbox.Gateway, error) { return egress.Open(destinations) }
+
 // sandbox puts the launch together.
 func (c *Check) sandbox(cand *worktree.Candidate) (sandbox.Spec, error) {
 	var dirs []string
@@ -124,7 +128,7 @@ func (c *Check) sandbox(cand *worktree.Candidate) (sandbox.Spec, error) {
 		}
 	}
 	s.Argv, s.Require, s.Network, s.Limits, s.MergeOutput = c.spec.Argv, c.spec.Require, c.spec.Network, c.spec.Limits, true
-	s.Isolate, s.Egress = c.spec.Isolate, c.spec.Egress
+	s.Isolate, s.Egress, s.Gateway = c.spec.Isolate, c.spec.Egress, Gateway
 	if c.spec.Timeout > 0 {
 		s.Limits.Wall = c.spec.Timeout
 	}

@@ -19,7 +19,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	sandbox.ChildMain()
 	if os.Getenv(loopVar) != "" {
 		if err := loop(); err != nil {
 			fmt.Println(err)

@@ -18,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/aspengine/asp/sandbox"
 	"github.com/spf13/pflag"
 )
 
@@ -63,7 +62,6 @@ func commands() []*command {
 }
 
 func main() {
-	sandbox.ChildMain() // does not return in the child half of a sandbox
 	os.Exit(run(os.Args[1:]))
 }
 

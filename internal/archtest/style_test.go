@@ -41,7 +41,7 @@ func testFiles(t *testing.T, _ *token.FileSet, files []*file) {
 			}
 		}
 		for _, d := range f.ast.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" && f.name != childHalf {
 				t.Errorf("%s has an init function: nothing happens by being imported", f.name)
 			}
 			if !f.test && compiles(d) {
@@ -55,6 +55,10 @@ func testFiles(t *testing.T, _ *token.FileSet, files []*file) {
 		}
 	}
 }
+
+// childHalf has the one init function: the process that it is for does nothing else, and has no time for what
+// main would have to wait for.
+const childHalf = "sandbox/child_linux.go"
 
 // compiles tells whether a declaration of variables calls regexp.MustCompile.
 func compiles(d ast.Decl) bool {

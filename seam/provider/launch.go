@@ -118,7 +118,7 @@ func (p *Pool) spec(m manifest.Manifest, caps sandbox.Caps, d demand, reach []st
 		Limits: sandbox.Limits{Wall: math.MaxInt64, Output: stderrBytes, Files: limits.Files, Memory: mebibytes(limits.MemoryMb), CPUPct: uint64(limits.CPUPct),
 			FileSize: mebibytes(limits.FileMb), Processes: uint64(max(limits.Processes, 0)), Grace: graceLeftover},
 		Isolate: d.isolate,
-		Egress:  reach, EgressHeld: true,
+		Egress:  reach, EgressHeld: true, Gateway: gateway,
 	}
 	for _, d := range l.Protect {
 		s.Protect = append(s.Protect, sandbox.Protect{Path: d})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/aspengine/asp/sandbox"
 	"github.com/aspengine/asp/sandbox/egress"
 	"github.com/aspengine/asp/seam/manifest"
 	"github.com/aspengine/asp/seam/wire"
@@ -92,3 +93,6 @@ func (s *session) withhold() {
 	e := s.entry
 	e.asked = append(e.asked, said[:min(len(said), maxAsked-len(e.asked))]...)
 }
+
+// gateway is the one of every provider, for sandbox.Spec.
+func gateway(destinations []string) (sandbox.Gateway, error) { return egress.Open(destinations) }

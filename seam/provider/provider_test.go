@@ -27,7 +27,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	sandbox.ChildMain()
 	if len(os.Args) > 1 && os.Args[1] == "fake" {
 		os.Exit(fakeMain(os.Args[2:]))
 	}
