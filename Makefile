@@ -54,7 +54,7 @@ lint:
 OUTSIDE = /casetest$$|/seam/host/hosttest$$|/seam/conformance$$|/sandbox$$|/checks/command$$|/worktree$$|/archtest/elsewhere$$
 
 # The same of single tests in rooms that are worth the detector otherwise.
-LAUNCH = TestAsOrdinaryUser|TestVerdictsAreRemembered|TestEvaluate|TestRequestEdit|TestWhoseAuthority|TestStatusShowsProviders|TestApplyOfItsOwnPolicy|TestNothingIsLeft|TestQuarantine|TestEndsAfterItsAnswer|TestGT08InheritedVariables|TestKeptPlansAreBounded|TestApplyAsksProviders|TestSB01_IsolatedIsAskedFor|TestWeakAssurance
+LAUNCH = TestAsOrdinaryUser|TestNetworkTakesAll|TestNetworkOfA|TestVerdictsAreRemembered|TestEvaluate|TestRequestEdit|TestWhoseAuthority|TestStatusShowsProviders|TestApplyOfItsOwnPolicy|TestNothingIsLeft|TestQuarantine|TestEndsAfterItsAnswer|TestGT08InheritedVariables|TestKeptPlansAreBounded|TestApplyAsksProviders|TestSB01_IsolatedIsAskedFor|TestWeakAssurance
 
 race:
 	$(INDIR) $(GO) test -race -shuffle=on -skip '$(LAUNCH)' $$($(GO) list ./... | grep -vE '$(OUTSIDE)') && \

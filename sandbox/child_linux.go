@@ -36,16 +36,12 @@ const (
 // start of the run-time system, in each launch. What is imported here is all that comes before; so this
 // room stays without package net, and whatever else is not needed in there.
 func init() {
-	if len(os.Args) < 2 || os.Args[1] != ChildArg {
+	if len(os.Args) != 2 || os.Args[1] != ChildArg {
 		return
 	}
 	// Credentials belong to threads: everything from here to the start of the
 	// command happens on this one.
 	runtime.LockOSThread()
-	if len(os.Args) != 2 {
-		runtime.UnlockOSThread()
-		return
-	}
 	os.Exit(childMain())
 }
 
