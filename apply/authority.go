@@ -71,7 +71,7 @@ func (t *tx) authorize(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	t.editor = ed
-	if ed.from != nil {
+	if ed.from != nil && t.asked == 0 { // what came of asking again is there already
 		t.network = networkRecord(ed.who.ID, wire.Edit, ed.from.Network)
 	}
 	ev, cause := t.e.pol.EditAuthority(ed.who, ed.established)
@@ -142,6 +142,9 @@ func (t *tx) repropose(ctx context.Context, items refusal.List) (bool, error) {
 		provider: o.Provider.ID, operation: o.Operation, args: o.Args, scope: o.Scope, profile: o.Profile, callSite: o.CallSite,
 		proposalID: t.plan.ID, baseline: base, budget: t.e.pol.Budget(t.r.CallSite), replaces: replaced(o),
 	})
+	if got != nil {
+		t.network = append(t.network, networkRecord(o.Provider.ID, wire.Edit, got.network)...)
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return false, ctx.Err()
@@ -149,7 +152,6 @@ func (t *tx) repropose(ctx context.Context, items refusal.List) (bool, error) {
 		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("asked %q for the plan again, in vain: %s", cut(o.Provider.ID), cutTo(err.Error(), 300)))
 		return false, t.failedAgain(ctx, base, err)
 	}
-	t.network = append(t.network, networkRecord(o.Provider.ID, wire.Edit, got.network)...)
 	if got.plan == nil {
 		t.answer.Notes = append(t.answer.Notes, fmt.Sprintf("asked %q for the plan again: it answered %s", cut(o.Provider.ID), got.status))
 		return false, nil

@@ -48,7 +48,7 @@ type proposed struct {
 
 // propose asks one provider for a plan, holds the answer against what a plan has
 // to be, and keeps it. The error is a *provider.Failure where it is the
-// provider's.
+// provider's. A plan that is too large to keep comes with the error.
 func (e *Engine) propose(ctx context.Context, s *snapshot.Stamp, q proposeSpec) (*proposed, error) {
 	p, err := e.o.Providers.Propose(ctx, q.provider, provider.ProposeRequest{
 		Operation: q.operation, Args: q.args, Baseline: q.baseline, Scope: q.scope, Profile: q.profile, ProposalID: q.proposalID,
@@ -62,7 +62,7 @@ func (e *Engine) propose(ctx context.Context, s *snapshot.Stamp, q proposeSpec) 
 	}
 	bad := func(reason wire.DegradeReason, format string, a ...any) (*proposed, error) {
 		return nil, &provider.Failure{Provider: q.provider, Reason: reason, State: wire.Malformed, Class: wire.FailContract,
-			Detail: cutTo(fmt.Sprintf(format, a...), 1000), Participant: p.Participant}
+			Detail: cutTo(fmt.Sprintf(format, a...), 1000), Participant: p.Participant, Network: p.Network}
 	}
 	if p.Participant.DirectWrite {
 		return bad(wire.DegradeDirectWriteRisk, "it asked for, or has, a way to write the workspace without the host, so nothing that it proposes is taken")
@@ -200,12 +200,16 @@ func (r *editRequest) run(ctx context.Context) (*wire.RequestEditPlanResult, err
 		})
 		if f := provider.AsFailure(err); f != nil && f.Reason == wire.DegradeUnsupported {
 			without = append(without, fmt.Sprintf("%s: %s", cut(f.Provider), cutTo(f.Detail, 300)))
-			continue // it was not asked
+			// It was not asked, or said that it does not know the method.
+			r.network = append(r.network, networkRecord(id, wire.Edit, f.Network)...)
+			continue
+		}
+		if got != nil {
+			r.network = append(r.network, networkRecord(id, wire.Edit, got.network)...)
 		}
 		if err != nil {
 			return nil, err
 		}
-		r.network = append(r.network, networkRecord(id, wire.Edit, got.network)...)
 		if last = got; got.status != wire.StatusUnsupported {
 			break
 		}
@@ -340,7 +344,7 @@ func (r *editRequest) draft() receipt.Draft {
 func (r *editRequest) fail(ctx context.Context, cancelled, cause error) error {
 	var f *provider.Failure
 	if cancelled != nil || !errors.As(cause, &f) {
-		return r.e.failRequest(ctx, r.draft(), cancelled, cause)
+		return r.e.failRequest(ctx, r.draft(), cancelled, cause, r.network...)
 	}
 	g := causeOf(f, wire.Edit)
 	who, cov := r.e.failed(ctx, f, wire.Edit), emptyCoverage()
@@ -352,7 +356,7 @@ func (r *editRequest) fail(ctx context.Context, cancelled, cause error) error {
 	cov.Enrolled = cov.Required
 	id, err := r.e.storeFault(ctx, fault{
 		who: who, family: wire.Edit, callSite: r.q.CallSite, requestDigest: r.q.RequestDigest, proposalID: r.q.ProposalID, base: r.baseline,
-		pol: r.e.pol, cov: cov, cause: g, started: r.started,
+		pol: r.e.pol, cov: cov, cause: g, started: r.started, network: r.network,
 	})
 	w := failureError(f)
 	if err != nil {

@@ -125,6 +125,9 @@ func (v *evaluation) run(ctx context.Context) (*Evaluation, error) {
 	if err == nil && len(stale) == 0 && v.held == other {
 		// Stat data call files unchanged that are not.
 		stale, err = v.look(ctx, snapshot.StampOptions{Content: true})
+		if err == nil && len(stale) == 0 && v.held == other {
+			stale = append(stale, staleBaseline("what the changes take away moves while it is looked at"))
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -499,8 +502,9 @@ func (v *evaluation) fail(ctx context.Context, cancelled, cause error) error {
 }
 
 // failRequest stores the receipt of a request that ends in an error and returns
-// the *wire.Error that names it, or an error around that one.
-func (e *Engine) failRequest(ctx context.Context, d receipt.Draft, cancelled, cause error) error {
+// the *wire.Error that names it, or an error around that one. network is what was asked
+// for before; the cause has its own.
+func (e *Engine) failRequest(ctx context.Context, d receipt.Draft, cancelled, cause error, network ...NetworkRecord) error {
 	out := receipt.Failed
 	var in *inputError
 	w := WireError(cause)
@@ -515,12 +519,12 @@ func (e *Engine) failRequest(ctx context.Context, d receipt.Draft, cancelled, ca
 		d.Failures = []wire.Degradation{{Source: "asp", Reason: wire.DegradeError, Detail: valid(cutTo(cause.Error(), 1000))}}
 	}
 	d.Ended = e.now()
-	var ev canon.Value
 	if f := provider.AsFailure(cause); f != nil {
-		var err error
-		if ev, err = networkEvidence(networkRecord(f.Provider, d.Family, f.Network)); err != nil {
-			return errors.Join(w, err)
-		}
+		network = append(network, networkRecord(f.Provider, d.Family, f.Network)...)
+	}
+	ev, err := networkEvidence(network)
+	if err != nil {
+		return errors.Join(w, err)
 	}
 	st, err := e.receipts.Append(ctx, receipt.Entry{Receipt: receipt.New(d, e.o.Version), Outcome: out, Evidence: ev})
 	if err != nil {

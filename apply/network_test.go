@@ -2,6 +2,7 @@ package apply_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,4 +103,68 @@ func TestNetworkInEvidence(t *testing.T) {
 		t.Fatal("no error")
 	}
 	record(wire.ReceiptProviderFailure, line(wire.Edit, "failure"))
+}
+
+// TestNetworkIsAlwaysTold: nothing that a provider does with its answer keeps what it reached
+// out of the receipts.
+func TestNetworkIsAlwaysTold(t *testing.T) {
+	reached := []string{`connected "https://far.example:443"`}
+	told := func(h *hosted) bool {
+		return slices.ContainsFunc(h.stored(), func(s *receipt.Stored) bool { return strings.Contains(string(s.Evidence.Bytes()), "far.example") })
+	}
+	for name, answer := range map[string]func(h *hosted, id string, p *provider.Proposal) error{
+		"no content":   func(_ *hosted, _ string, p *provider.Proposal) error { p.Blobs = nil; return nil },
+		"direct write": func(_ *hosted, _ string, p *provider.Proposal) error { p.Participant.DirectWrite = true; return nil },
+		"no method": func(_ *hosted, id string, p *provider.Proposal) error {
+			return &provider.Failure{Provider: id, Reason: wire.DegradeUnsupported, State: wire.Active, Class: wire.FailContract, Detail: "no method", Network: reached}
+		},
+		"no such operation, and the next one fails": func(h *hosted, id string, p *provider.Proposal) error {
+			if id == "ed2" {
+				return &provider.Failure{Provider: id, Reason: wire.DegradeMalformed, State: wire.Malformed, Class: wire.FailContract, Detail: "x", Participant: h.crew.roster[1].Participant}
+			}
+			p.Decoded.Status = wire.StatusUnsupported
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := editing(t, pins("ed", editOnly, "gated"), wire.Gated)
+			h.crew.roster = append(h.crew.roster, standing("ed2", wire.Gated, wire.Edit))
+			honest := h.crew.propose
+			h.crew.propose = func(id string, q provider.ProposeRequest) (provider.Proposal, error) {
+				p, err := honest(id, q)
+				if id == "ed" {
+					p.Network = reached
+				}
+				return p, errors.Join(err, answer(h, id, &p))
+			}
+			if _, err := h.requestEdit("p1", "2x\n"); err == nil {
+				t.Error("no error")
+			}
+			if !told(h) {
+				t.Error("no receipt tells")
+			}
+		})
+	}
+	t.Run("asked again twice", func(t *testing.T) {
+		h := editing(t, pins("ed", editOnly, "gated"), wire.Gated)
+		n := 0
+		h.crew.propose = func(id string, q provider.ProposeRequest) (provider.Proposal, error) {
+			was := h.read("a")
+			if n++; n == 2 {
+				was = "1\n" // which it is not any more
+			}
+			p := proposal(t, h.crew, id, q.ProposalID, q.Baseline, "a", was, "2\n")
+			if n == 2 {
+				p.Network = reached
+			}
+			return p, nil
+		}
+		if _, err := h.requestEdit("p1", ""); err != nil {
+			t.Fatal(err)
+		}
+		h.write("a", "mine\n")
+		if a := h.applyProposal(wire.ApplyProposalParams{ProposalID: "p1"}, nil); n != 3 || code(a) != "" || !told(h) {
+			t.Errorf("asked %d times, %q, told %v", n, code(a), told(h))
+		}
+	})
 }

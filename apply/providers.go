@@ -399,6 +399,7 @@ type fault struct {
 	cov                     wire.Coverage // of the request that it failed
 	cause                   wire.Degradation
 	started                 time.Time
+	network                 []NetworkRecord // of others that were asked before it
 }
 
 // failed is the result of a provider that gave no answer, for a fault. Who that is
@@ -433,7 +434,7 @@ func (e *Engine) storeFault(ctx context.Context, f fault) (string, error) {
 		ValidAsOf: wire.HostValidAsOf{Rev: f.base.Rev, Blobs: servedBlobs([]checks.Result{f.who})},
 		Providers: []wire.ProviderProvenance{provenanceOf(*f.who.Provider, f.family)}, Started: f.started, Ended: e.now(),
 	}
-	ev, err := networkEvidence(networkRecord(f.who.Provider.ID, f.family, f.who.Network))
+	ev, err := networkEvidence(slices.Concat(f.network, networkRecord(f.who.Provider.ID, f.family, f.who.Network)))
 	if err != nil {
 		return "", err
 	}

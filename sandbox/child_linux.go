@@ -123,7 +123,11 @@ func (c *child) setup() error {
 			}
 			if len(s.Egress) > 0 {
 				var err error
-				if c.proxy, err = lendListener(); err != nil {
+				bait := 0
+				if c.order.Bait != nil {
+					bait = c.order.Bait.Port
+				}
+				if c.proxy, err = lendListener(bait); err != nil {
 					return fail(err, listenForProxy)
 				}
 			}

@@ -33,17 +33,15 @@ func gateway(s Spec) (Gateway, error) {
 }
 
 // lendListener listens on the loopback and sends the socket to the host. The child half
-// keeps none: the port is gone when the host closes it.
-func lendListener() (port int, err error) {
+// keeps none: the port is gone when the host closes it. It is another one than taken, at which
+// the host listens and the probe tries to reach nobody.
+func lendListener(taken int) (port int, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(fd)
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		return 0, err
-	}
-	if err := unix.Listen(fd, 128); err != nil {
 		return 0, err
 	}
 	at, err := unix.Getsockname(fd)
@@ -53,6 +51,12 @@ func lendListener() (port int, err error) {
 	in, ok := at.(*unix.SockaddrInet4)
 	if !ok {
 		return 0, unix.EAFNOSUPPORT
+	}
+	if in.Port == taken {
+		return lendListener(taken) // while this one is bound, so it is not given again
+	}
+	if err := unix.Listen(fd, 128); err != nil {
+		return 0, err
 	}
 	return in.Port, unix.Sendmsg(orderFD, []byte{0}, unix.UnixRights(fd), nil, 0)
 }
@@ -66,12 +70,16 @@ func serveProxy(socket *os.File, g Gateway) error {
 	return g.Serve(os.NewFile(uintptr(fds[0]), "proxy"))
 }
 
-// endProxy ends what the run still had open and returns what it asked for.
+// endProxy ends what the run still had open and returns what it asked for; where Withhold
+// says that, nothing.
 func (p *Process) endProxy() []string {
 	if p.proxy == nil {
 		return nil
 	}
 	p.proxy.Close()
+	if p.spec.EgressHeld {
+		return nil
+	}
 	return p.proxy.Take()
 }
 
@@ -89,7 +97,7 @@ func (p *Process) Reach(list []string) error {
 }
 
 // Withhold lets nothing through from now on, ends all connections, and returns what was
-// asked for since it was called last, bounded.
+// asked for since it was called last, bounded; also after the end.
 func (p *Process) Withhold() []string {
 	if p.proxy == nil {
 		return nil

@@ -140,7 +140,7 @@ func TestReach(t *testing.T) {
 	inW.Close()
 	res, err := p.Wait()
 	must(t, err)
-	said(res.Egress, `refused "a.invalid:443"`)
+	said(p.Withhold(), `refused "a.invalid:443"`)
 	if res.ExitCode != 0 || p.Boundary().Level != sandbox.Isolated {
 		t.Errorf("status %d, %s", res.ExitCode, p.Boundary().Evidence)
 	}

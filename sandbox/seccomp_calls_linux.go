@@ -27,7 +27,7 @@ func everywhere() table {
 			unix.SYS_GETXATTR, unix.SYS_LGETXATTR, unix.SYS_FGETXATTR, unix.SYS_GETXATTRAT, unix.SYS_LISTXATTR, unix.SYS_LLISTXATTR, unix.SYS_FLISTXATTR, unix.SYS_LISTXATTRAT, unix.SYS_FILE_GETATTR,
 			unix.SYS_INOTIFY_INIT1, unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_INOTIFY_RM_WATCH),
 		// A lease on a file that it may only read would hold up who writes it.
-		allowWhen(unix.SYS_FCNTL, condition{arg: 1, errno: unix.EPERM, not: []uint32{unix.F_SETLEASE}}),
+		allowWhen(unix.SYS_FCNTL, condition{arg: 1, errno: unix.EPERM, not: []uint32{unix.F_SETLEASE, unix.F_SETDELEG}}),
 
 		// Its own memory.
 		allow(unix.SYS_BRK, unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_MSYNC, unix.SYS_MINCORE, unix.SYS_CACHESTAT, unix.SYS_REMAP_FILE_PAGES,
@@ -180,7 +180,7 @@ var terminals = condition{arg: 1, errno: unix.EPERM, not: []uint32{unix.TIOCSTI,
 // ownersIoctls change a file, or make and remove in a directory, that is open for reading
 // alone: the owner may. Landlock's right for ioctl is about devices.
 var ownersIoctls = []uint32{
-	unix.FS_IOC_SETFLAGS, 0x401c5820 /* FS_IOC_FSSETXATTR */, unix.FS_IOC_ENABLE_VERITY, unix.FS_IOC_SET_ENCRYPTION_POLICY,
+	unix.FS_IOC_SETFLAGS, 0x401c5820 /* FS_IOC_FSSETXATTR */, unix.FS_IOC_ENABLE_VERITY, unix.FS_IOC_SET_ENCRYPTION_POLICY, unix.FS_IOC_REMOVE_ENCRYPTION_KEY,
 	0x40086604 /* EXT4_IOC_SETVERSION */, 0x40087602, /* FS_IOC_SETVERSION */
 	0x50009401, 0x5000940e, 0x5000940f, 0x50009417, 0x50009418, 0x5000943f, /* subvolumes of btrfs: made, copied, removed */
 	0x4008941a, 0xc0c89425, /* their flags, their origin */

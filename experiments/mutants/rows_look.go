@@ -155,7 +155,7 @@ func looks() []row {
 		{id: "re-stamp-unproven-verdict", kind: "re-stamp", file: "apply/evaluate.go", pkg: "seam/host/hosttest", run: "TestVerdictIsOfTheStateItNames",
 			text: "	v.held = v.e.match(ctx, v.stamp, view, v.cs.Changes)\n", mutant: "	v.held = same\n"},
 		{id: "re-stamp-by-content", kind: "re-stamp", file: "apply/evaluate.go", pkg: "seam/host/hosttest", run: "TestVerdictIsOfTheStateItNames",
-			text: "len(stale) == 0 && v.held == other {", mutant: "len(stale) == 0 && v.held == other && false {"},
+			text: "	if err == nil && len(stale) == 0 && v.held == other {\n		// Stat", mutant: "	if err == nil && len(stale) == 0 && v.held == other && false {\n		// Stat"},
 		{id: "re-stamp-held-by-content", kind: "re-stamp", file: "snapshot/gitbase/stamp.go", pkg: "seam/host/hosttest", run: "TestVerdictIsOfTheStateItNames",
 			text: "if err != nil || sure && !is {", mutant: "if is = true; err != nil || sure && !is {"},
 		{id: "re-stamp-command-in-an-evaluation", kind: "re-stamp", file: "apply/evaluate.go", pkg: "seam/host/hosttest", run: "TestVerdictsRestOnAWalk",

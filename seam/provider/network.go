@@ -85,11 +85,6 @@ const maxAsked = 500
 // in vain, before it.
 func (s *session) withhold() {
 	said := s.proc.sandbox.Withhold()
-	select {
-	case <-s.proc.exited:
-		said = append(said, s.proc.result.Egress...)
-	default:
-	}
 	e := s.entry
 	e.asked = append(e.asked, said[:min(len(said), maxAsked-len(e.asked))]...)
 }

@@ -351,7 +351,7 @@ func (p *Pool) bury(ctx context.Context, e *entry) {
 		return
 	}
 	f := e.session.shutdown(ctx)
-	if said := e.session.proc.result.Egress; len(said) > 0 {
+	if said := e.session.proc.sandbox.Withhold(); len(said) > 0 {
 		p.logger().Info("provider asked for the network when nothing was asked of it, in vain", "id", e.id, "asked", said)
 	}
 	e.session = nil
