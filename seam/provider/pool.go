@@ -337,7 +337,9 @@ func (p *Pool) backOff(ctx context.Context, failures int, last time.Time) *fault
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return late(ctx)
+		f := late(ctx)
+		f.blameless = true // it is us who wait
+		return f
 	}
 }
 

@@ -83,12 +83,16 @@ func (p *Pool) open(ctx context.Context, e *entry, m manifest.Manifest, b wire.B
 	return s, nil
 }
 
-// ended makes a fault of a context that ended what it is.
+// ended makes a fault of a context that ended what it is. What was not the provider's
+// doing is not for being late: a caller with little time would put it in quarantine for all
+// others before it was ever asked.
 func ended(ctx context.Context, f *fault) *fault {
 	if ctx.Err() == nil {
 		return f
 	}
-	return late(ctx)
+	l := late(ctx)
+	l.blameless = l.blameless || f.blameless
+	return l
 }
 
 // errBudget is the cause of a context whose budget is used up.

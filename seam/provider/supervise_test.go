@@ -445,6 +445,24 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// TestTooLittleTimeToStart: a caller whose time is over while the host still starts a provider
+// puts it in quarantine for nobody.
+func TestTooLittleTimeToStart(t *testing.T) {
+	w := newWorld(t, nil)
+	w.add("fake")
+	for range 5 {
+		if res := w.run(t.Context(), "fake", w.subject(), provider.Settings{Comparison: "all"}, 3*time.Millisecond); res.Status == checks.Passed || res.Status == checks.Failed {
+			t.Fatalf("%s: %s", res.Status, res.Detail)
+		}
+	}
+	if s := w.pool.Standing(t.Context(), "fake"); s.Quarantine != nil {
+		t.Errorf("in quarantine: %+v", s.Quarantine)
+	}
+	if res := w.check("fake", provider.Settings{}, nil); res.Status != checks.Failed {
+		t.Errorf("%s: %s", res.Status, res.Detail)
+	}
+}
+
 // Close does not wait for a request.
 func TestCloseUnderARequest(t *testing.T) {
 	w := newWorld(t, nil)
