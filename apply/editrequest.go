@@ -180,6 +180,7 @@ func (r *editRequest) run(ctx context.Context) (*wire.RequestEditPlanResult, err
 	if err != nil {
 		return nil, err
 	}
+	q = r.q // a provider that the operation names is asked alone
 	deadline := time.Time{}
 	budget := e.pol.Budget(q.CallSite)
 	if budget > 0 {
@@ -227,6 +228,11 @@ func (r *editRequest) candidates(ctx context.Context) ([]string, error) {
 	roster, err := r.e.roster(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if id, operation, ok := strings.Cut(r.q.Operation, "/"); ok && r.q.Provider == "" && slices.ContainsFunc(roster, func(s provider.Standing) bool {
+		return s.Participant.ID == id && s.Participant.Mode != "" && slices.Contains(s.Participant.Families, wire.Edit)
+	}) {
+		r.q.Provider, r.q.Operation = id, operation // as the fix of a finding has it
 	}
 	type option struct {
 		id   string

@@ -601,3 +601,31 @@ func TestEditProvidersInTurn(t *testing.T) {
 		t.Errorf("%q from %v", s.Str(), c.asked)
 	}
 }
+
+// TestOperationOfAProvider: an operation may name who is to plan it, as the fix of a finding
+// does, if that is one who may be asked; nobody else is.
+func TestOperationOfAProvider(t *testing.T) {
+	h := editing(t, pins("ed", editOnly, "gated"), wire.Gated)
+	h.crew.roster = append(h.crew.roster, standing("ed2", wire.Gated, wire.Edit))
+	var asked []string
+	h.crew.propose = func(id string, q provider.ProposeRequest) (provider.Proposal, error) {
+		asked = append(asked, id+" "+q.Operation)
+		p := proposal(t, h.crew, id, q.ProposalID, q.Baseline, "a", h.read("a"), "z\n")
+		p.Decoded.Status = wire.StatusUnsupported
+		return p, nil
+	}
+	for operation, want := range map[string]string{
+		"ed2/redact":    "ed2 redact",
+		"ed2/a/b":       "ed2 a/b",
+		"redact":        "ed redact, ed2 redact",
+		"nobody/redact": "ed nobody/redact, ed2 nobody/redact",
+	} {
+		asked = nil
+		if _, err := h.engine().RequestEdit(context.Background(), apply.EditRequest{CallSite: wire.Interactive, Operation: operation, Baseline: h.baseline()}); err != nil {
+			t.Errorf("%s: %v", operation, err)
+		}
+		if got := strings.Join(asked, ", "); got != want {
+			t.Errorf("%s: asked %q, want %q", operation, got, want)
+		}
+	}
+}

@@ -226,8 +226,12 @@ func requestFix(ctx context.Context, eng *apply.Engine, f *wire.Fix, id string) 
 	if operation == "" {
 		operation = f.ActRef
 	}
-	if _, err := eng.RequestEdit(ctx, apply.EditRequest{CallSite: wire.Interactive, Operation: operation, Args: f.Args, Baseline: s.Result.Workspace.Baseline, ProposalID: id}); err != nil {
+	r, err := eng.RequestEdit(ctx, apply.EditRequest{CallSite: wire.Interactive, Operation: operation, Args: f.Args, Baseline: s.Result.Workspace.Baseline, ProposalID: id})
+	if err != nil {
 		return editplan.File{}, nil, err
+	}
+	if status, _ := r.Proposal.Get("status"); status.Str() != string(wire.StatusComplete) {
+		return editplan.File{}, refusal.List{refusal.New(refusal.UnsupportedOperation, "", -1, "no plan came of %q, which the fix names: the answer is %.40q; `asp server list` tells who may edit here", operation, status.Str())}, nil
 	}
 	return eng.LoadProposal(id)
 }
