@@ -229,7 +229,7 @@ func (r *editRequest) candidates(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if id, operation, ok := strings.Cut(r.q.Operation, "/"); ok && r.q.Provider == "" && slices.ContainsFunc(roster, func(s provider.Standing) bool {
+	if id, operation, ok := strings.Cut(r.q.Operation, "/"); ok && operation != "" && r.q.Provider == "" && slices.ContainsFunc(roster, func(s provider.Standing) bool {
 		return s.Participant.ID == id && s.Participant.Mode != "" && slices.Contains(s.Participant.Families, wire.Edit)
 	}) {
 		r.q.Provider, r.q.Operation = id, operation // as the fix of a finding has it

@@ -618,6 +618,7 @@ func TestOperationOfAProvider(t *testing.T) {
 		"ed2/redact":    "ed2 redact",
 		"ed2/a/b":       "ed2 a/b",
 		"redact":        "ed redact, ed2 redact",
+		"ed2/":          "ed ed2/, ed2 ed2/",
 		"nobody/redact": "ed nobody/redact, ed2 nobody/redact",
 	} {
 		asked = nil

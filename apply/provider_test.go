@@ -715,6 +715,18 @@ func TestListedIsOfTheBaseline(t *testing.T) {
 			t.Errorf("moving %v: %+v %v", move, ev, err)
 		}
 	}
+	// An apply asks again, and then nothing moves.
+	move = true
+	asked, check := 0, c.check
+	c.check = func(ctx context.Context, id string, s provider.Subject, set provider.Settings) checks.Result {
+		defer func() { asked, move = asked+1, false }()
+		return check(ctx, id, s, set)
+	}
+	p := proposal(t, c, "harness", "q", h.baseline(), "a", "1\n", "3\n")
+	a := h.applyProposal(wire.ApplyProposalParams{ProposalID: "q", CallSite: wire.Gate, Proposal: p.Plan}, put("3\n"))
+	if !a.Result.Applied || asked != 2 {
+		t.Errorf("asked %d times: %s", asked, code(a))
+	}
 }
 
 // TestHostLooksAtPacksByTurns: the first transaction of a host tidies the store of what

@@ -59,7 +59,7 @@ func TestFix(t *testing.T) {
 	fingerprint := strings.Repeat("cd", 32)
 	w.run("fix", "cdcdcd").exits(1) // nothing was evaluated yet
 	for _, c := range []struct{ how, name string }{
-		{"fix-edit", "sha256:" + fingerprint}, {"fix-act", fingerprint[:6]}, {"fix-edit", "fx/rule"}, {"fix-inline", fingerprint[:8]},
+		{"fix-edit", "sha256:" + fingerprint}, {"fix-act", fingerprint[:6]}, {"fix-edit", "fx/rule"}, {"fix-own", fingerprint[:7]}, {"fix-inline", fingerprint[:8]},
 	} {
 		t.Run(c.how+" by "+c.name[:6], func(t *testing.T) {
 			w := w.as(t)
@@ -93,6 +93,13 @@ func TestFix(t *testing.T) {
 			must(t, os.Remove(w.path(file)))
 		})
 	}
+	// Nobody makes a plan of what it names: that is said, and not that a plan is missing.
+	w.write("fx=fix-none.txt", "text\n", 0o644)
+	w.run("check", "--changed").exits(0)
+	if r := w.run("fix", "cdcdcd", "--json").exits(1); !strings.HasPrefix(r.str("refusal", "detail"), "unsupported-operation: ") || !strings.Contains(r.str("refusal", "detail"), `"fx/text-edit"`) {
+		t.Errorf("%s", r)
+	}
+	must(t, os.Remove(w.path("fx=fix-none.txt")))
 	w.write("fx=warn.txt", "text\n", 0o644)
 	w.run("check", "--changed").exits(0)
 	for name, says := range map[string]string{"cdcdcd": "brings no fix", "cdc": "no finding", "ab12": "no finding", "fx/other": "no finding"} {

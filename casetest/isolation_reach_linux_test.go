@@ -45,15 +45,7 @@ func reachMain(args []string) int {
 	case len(args) > 1 && args[0] == "on":
 		err = onMachine(args[1:])
 	}
-	var end *exec.ExitError
-	if errors.As(err, &end) {
-		return end.ExitCode()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 99
-	}
-	return 0
+	return statusOf(err)
 }
 
 // inMachine runs a program where there is no network but that of onMachine.

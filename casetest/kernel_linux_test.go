@@ -46,6 +46,11 @@ func withoutMain(args []string) int {
 		return 99
 	default:
 	}
+	return statusOf(err)
+}
+
+// statusOf is the status of a program that was run on behalf of another, 99 where it was not.
+func statusOf(err error) int {
 	var end *exec.ExitError
 	if errors.As(err, &end) {
 		return end.ExitCode()

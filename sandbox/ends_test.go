@@ -4,36 +4,14 @@ package sandbox_test
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/aspengine/asp/sandbox"
+	"github.com/aspengine/asp/sandbox/sandboxtest"
 )
-
-// held lists what of launches this process holds: mount namespaces that are not its own, and
-// control groups.
-func held(t *testing.T) (mounts, groups []string) {
-	t.Helper()
-	own, err := os.Readlink("/proc/self/ns/mnt")
-	must(t, err)
-	fds, err := filepath.Glob("/proc/self/fd/*")
-	must(t, err)
-	for _, fd := range fds {
-		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "mnt:") && to != own {
-			mounts = append(mounts, to)
-		}
-	}
-	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), fmt.Sprintf("asp-%d-", os.Getpid())) {
-			groups = append(groups, path)
-		}
-		return nil
-	})
-	return mounts, groups
-}
 
 // What is left when everybody is dead is not waited for by who wants the answer, but by Ends, and
 // then nothing is left. Without Ends nothing is left with the answer.
@@ -60,7 +38,7 @@ func TestEnds(t *testing.T) {
 				line := make([]byte, 100)
 				n, err := r.Read(line)
 				must(t, err)
-				mounts, _ := held(t)
+				mounts, _ := sandboxtest.Held(t)
 				if want := strings.TrimSpace(string(line[:n])); beside != (len(mounts) == 1 && mounts[0] == want) {
 					t.Errorf("while it runs in %s we hold %q", want, mounts)
 				}
@@ -78,7 +56,7 @@ func TestEnds(t *testing.T) {
 				if beside {
 					ends.Wait()
 				}
-				if mounts, groups := held(t); len(mounts)+len(groups) != 0 {
+				if mounts, groups := sandboxtest.Held(t); len(mounts)+len(groups) != 0 {
 					t.Errorf("left: %q, %q", mounts, groups)
 				}
 			})
@@ -99,7 +77,7 @@ func TestEndsOfNoLaunch(t *testing.T) {
 	if n := children(t); n != 0 {
 		t.Errorf("%d processes are left", n)
 	}
-	if mounts, groups := held(t); len(mounts)+len(groups) != 0 {
+	if mounts, groups := sandboxtest.Held(t); len(mounts)+len(groups) != 0 {
 		t.Errorf("left: %q, %q", mounts, groups)
 	}
 }

@@ -185,12 +185,15 @@ func Sweep(ctx context.Context, scratchBase string) ([]string, error) {
 // what was started for a run that did not come, and waits for the mounts of those that came. Closing twice is
 // harmless.
 func (c *Candidate) Close() error {
-	if c.closed || c.Scratch == "" {
+	if c.closed {
 		return nil
 	}
 	c.closed = true
 	c.spare.Close()
 	c.ends.Wait()
+	if c.Scratch == "" {
+		return nil
+	}
 	base, name := filepath.Split(c.Scratch)
 	if err := removeTree(base, name); err != nil {
 		return fmt.Errorf("remove scratch directory: %w", err)

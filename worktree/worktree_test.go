@@ -233,6 +233,24 @@ func TestDigestIsChecked(t *testing.T) {
 	}
 }
 
+// Close waits until nothing is left of the launches over a candidate, which is taken down
+// beside their answers: its layers must not go before.
+func TestCloseWaitsForLaunches(t *testing.T) {
+	p := newPlace(t)
+	for range 20 {
+		c := build(t, p.spec(worktree.Overlay))
+		s := c.Sandbox(nil)
+		s.Argv, s.Require = []string{"true"}, sandbox.MediatedWrite
+		s.Env["PATH"] = "/usr/bin:/bin"
+		_, err := sandbox.Run(context.Background(), c.Caps, s)
+		must(t, err)
+		must(t, c.Close())
+		if mounts, groups := sandboxtest.Held(t); len(mounts)+len(groups) != 0 {
+			t.Fatalf("left: %q, %q", mounts, groups)
+		}
+	}
+}
+
 func TestHiddenFromTheCheck(t *testing.T) {
 	p := newPlace(t)
 	p.write(t, map[string]string{"a": "1", ".asp/tx/journal": "j", ".asp/asp.json": "{}"})
@@ -250,8 +268,11 @@ func TestHiddenFromTheCheck(t *testing.T) {
 		x := c.Sandbox([]string{filepath.Join(home, "bin"), "/usr/bin"})
 		x.Argv, x.MergeOutput, x.Require = []string{"sh", "-c", `
 			find . -mindepth 1 | sort; ls $STATE 2>/dev/null; find $H -type f | sort; echo w > $H/cache/obj && cat $H/cache/obj && rm $H/cache/obj && ls $H/cache
-			echo t > $TMPDIR/x && ls /tmp; echo h > $HOME/y; ls $HOME`}, true, sandbox.MediatedWrite
+			echo t > $TMPDIR/x && ls /tmp | grep -Fxv "$WAY"; echo h > $HOME/y; ls $HOME`}, true, sandbox.MediatedWrite
 		x.Env["PATH"], x.Env["H"], x.Env["STATE"] = os.Getenv("PATH"), home, filepath.Dir(p.scratch)
+		// Where all of this lies below /tmp, the way to what is granted shows in there.
+		below, _ := strings.CutPrefix(home, "/tmp/")
+		x.Env["WAY"], _, _ = strings.Cut(below, "/")
 		res, err := sandbox.Run(context.Background(), c.Caps, x)
 		must(t, err)
 		want := "./.asp\n./.asp/asp.json\n./a\n" + home + "/bin/tool\n" + home + "/cache/obj\nw\nhome\nx\ny\n"

@@ -194,3 +194,29 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
+
+// Held lists what of launches this process holds: mount namespaces that are not its own, and
+// control groups.
+func Held(t testing.TB) (mounts, groups []string) {
+	t.Helper()
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "mnt:") && to != own {
+			mounts = append(mounts, to)
+		}
+	}
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), fmt.Sprintf("asp-%d-", os.Getpid())) {
+			groups = append(groups, path)
+		}
+		return nil
+	})
+	return mounts, groups
+}

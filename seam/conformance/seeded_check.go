@@ -132,11 +132,21 @@ func (p *seeded) twisted(a, params canon.Value, path, how, arg string) (canon.Va
 		// Two places, one fingerprint: equal matches share it.
 		f := p.finding(params, "warning", path, "a doubt")
 		a = withFindings(a, f, put(put(f, 4, "location", "range", "start", "char"), 7, "location", "range", "end", "char"))
-	case "fix-edit", "fix-act":
-		// A fix that names an operation of an edit provider, by either word.
-		ref := map[string]string{"fix-edit": "editRef", "fix-act": "actRef"}[how]
-		a = withFindings(a, put(p.finding(params, "warning", path, "a doubt that can be fixed"),
-			object(member(ref, "text-edit"), member("args", object(member("path", path), member("text", how+"\n")))), "fix"))
+	case "fix-edit", "fix-act", "fix-own", "fix-none":
+		// A fix that names an operation, by either word, of any edit provider or of its own;
+		// of the last that makes no plan.
+		ref, operation := "editRef", "text-edit"
+		switch how {
+		case "fix-act":
+			ref = "actRef"
+		case "fix-own", "fix-none":
+			operation = p.role.ID + "/text-edit"
+		}
+		args := object(member("path", path), member("text", how+"\n"))
+		if how == "fix-none" {
+			args = args.With("how", canon.StringOf("unsupported"))
+		}
+		a = withFindings(a, put(p.finding(params, "warning", path, "a doubt that can be fixed"), object(member(ref, operation), member("args", args)), "fix"))
 	case "fix-inline":
 		// A fix that brings its edit, of the content as it is after the change.
 		for _, c := range each(at(params, "changeset", "changes")) {
